@@ -1,0 +1,105 @@
+#include <pybind11/stl.h>
+
+#include "bind_batch.h"
+#include "pyvllm_pp/tables.h"
+#include "rooms.h"
+
+namespace pyvllm_pp::bindings {
+namespace {
+
+constexpr std::string_view kRoom = "tables";
+
+py::tuple host_tuple(const HostTables& host, const py::object& owner) {
+  return py::make_tuple(view(host.req_idx, owner), view(host.idx_mapping, owner),
+                        view(host.num_scheduled_tokens, owner), view(host.start_pos, owner),
+                        view(host.prefill_len, owner),
+                        view(host.num_computed_prefill_tokens, owner),
+                        view(host.query_start_loc, owner),
+                        view(host.seq_lens_upper_bound, owner), view(host.cu_num_logits, owner),
+                        view(host.is_prefilling, owner));
+}
+
+/// Bytes of each device table, in the order in which they lie in the arena.
+py::tuple device_sizes(const DeviceTables& device) {
+  return py::make_tuple(device.hidden_restore_idx.size_bytes(),
+                        device.padded_gather_idx.size_bytes(), device.idx_mapping.size_bytes(),
+                        device.query_start_loc.size_bytes(), device.cu_num_logits.size_bytes(),
+                        device.gathered_kv_write_mask.size_bytes());
+}
+
+/// Fresh host memory a step: vLLM keeps these arrays beyond the step.
+py::tuple write(TableWriter& writer, const Plan& plan, const py::array& num_scheduled_tokens,
+                const py::array& is_prefilling, const py::array& query_start_loc,
+                const py::array& num_computed_tokens, const py::array& prefill_len,
+                const py::array& idx_mapping, std::int32_t padded_num_tokens,
+                std::int32_t padded_num_reqs, py::array device_arena) {
+  const BatchView batch{
+      .scheduled = scheduled_view(num_scheduled_tokens, is_prefilling),
+      .query_start_loc = as_span<std::int32_t>(kBatchRoom, "query_start_loc", query_start_loc),
+      .num_computed_tokens =
+          as_span<std::int32_t>(kBatchRoom, "num_computed_tokens", num_computed_tokens),
+      .prefill_len = as_span<std::int32_t>(kBatchRoom, "prefill_len", prefill_len),
+      .idx_mapping = as_span<std::int64_t>(kBatchRoom, "idx_mapping", idx_mapping)};
+  const auto arena =
+      std::as_writable_bytes(as_writable_span<std::uint8_t>(kRoom, "device_arena", device_arena));
+  const auto sizes =
+      writer.sizes(plan, {.num_tokens = padded_num_tokens, .num_reqs = padded_num_reqs});
+  py::array_t<std::uint8_t> memory(static_cast<py::ssize_t>(writer.host_bytes(sizes)));
+  const auto host_memory = std::as_writable_bytes(
+      std::span(memory.mutable_data(), static_cast<std::size_t>(memory.size())));
+  {
+    // The arguments and `memory` hold every array; nothing here touches Python.
+    const py::gil_scoped_release release;
+    writer.write(plan, batch, sizes, arena, host_memory);
+  }
+  return py::make_tuple(sizes.num_local_reqs, sizes.num_local_tokens, sizes.padded_num_reqs,
+                        sizes.padded_num_tokens, device_sizes(writer.device()),
+                        host_tuple(writer.host(), memory));
+}
+
+ArenaRing ring_over(const std::vector<py::array>& buffers) {
+  std::vector<std::span<std::byte>> arenas;
+  arenas.reserve(buffers.size());
+  for (auto buffer : buffers) {
+    arenas.push_back(std::as_writable_bytes(as_writable_span<std::uint8_t>(kRoom, "arena", buffer)));
+  }
+  return ArenaRing(std::move(arenas));
+}
+
+/// The ring over NumPy arrays, which it keeps alive; hands out the array itself.
+class BufferRing {
+ public:
+  explicit BufferRing(std::vector<py::array> buffers)
+      : buffers_(std::move(buffers)), ring_(ring_over(buffers_)) {}
+
+  py::tuple next() {
+    ring_.next();
+    return py::make_tuple(ring_.index(), buffers_[ring_.index()]);
+  }
+  [[nodiscard]] std::size_t depth() const { return ring_.depth(); }
+
+ private:
+  std::vector<py::array> buffers_;
+  ArenaRing ring_;
+};
+
+}  // namespace
+
+void bind_tables(py::module_& module) {
+  module.def("device_arena_bytes", &device_arena_bytes, py::arg("config"));
+  module.def("host_arena_bytes", &host_arena_bytes, py::arg("config"));
+
+  py::class_<TableWriter>(module, "TableWriter")
+      .def(py::init<const PlanConfig&, std::int32_t>(), py::arg("config"), py::arg("rank"))
+      .def("write", &write, py::kw_only(), py::arg("plan"), py::arg("num_scheduled_tokens"),
+           py::arg("is_prefilling"), py::arg("query_start_loc"), py::arg("num_computed_tokens"),
+           py::arg("prefill_len"), py::arg("idx_mapping"), py::arg("padded_num_tokens"),
+           py::arg("padded_num_reqs"), py::arg("device_arena"));
+
+  py::class_<BufferRing>(module, "ArenaRing")
+      .def(py::init<std::vector<py::array>>(), py::arg("arenas"))
+      .def("next", &BufferRing::next)
+      .def_property_readonly("depth", &BufferRing::depth);
+}
+
+}  // namespace pyvllm_pp::bindings

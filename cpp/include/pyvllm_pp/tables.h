@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "pyvllm_pp/plan.h"
+
+/// Room 3: the index arrays of one rank for one step, written into reused memory.
+///
+///   PCP 2, one prompt of 7 tokens [A B C D E F G]:
+///     padded gathered:    [A B G _ | C D E F]
+///     hidden_restore_idx: [0, 1, 4, 5, 6, 7, 2]      gathered[hidden_restore_idx] == global
+///     padded_gather_idx:  [0, 1, 6, 0, 2, 3, 4, 5]   global[padded_gather_idx] == gathered
+namespace pyvllm_pp {
+
+/// Arrays that travel to the device in one copy: views into one arena.
+struct DeviceTables {
+  std::span<std::int64_t> hidden_restore_idx;  // [num_tokens] global -> gathered
+  std::span<std::int64_t> padded_gather_idx;   // [pcp_size * padded_num_tokens] gathered -> global
+  std::span<std::int64_t> idx_mapping;         // [num_local_reqs] local row -> request slot
+  std::span<std::int32_t> query_start_loc;     // [max_local_reqs + 1], padded with the last value
+  std::span<std::int32_t> cu_num_logits;       // [num_local_reqs + 1]
+  std::span<bool> gathered_kv_write_mask;      // [pcp_size * padded_num_tokens]
+  std::size_t num_bytes = 0;                   // used bytes of the arena, from its first
+};
+
+/// Arrays that vLLM's local batch keeps on the host: views into memory of the caller.
+struct HostTables {
+  std::span<std::int64_t> req_idx;                      // [num_local_reqs] local -> global row
+  std::span<std::int64_t> idx_mapping;                  // [num_local_reqs]
+  std::span<std::int32_t> num_scheduled_tokens;         // [num_local_reqs]
+  std::span<std::int32_t> start_pos;                    // [num_local_reqs] first position of a row
+  std::span<std::int32_t> prefill_len;                  // [num_local_reqs]
+  std::span<std::int32_t> num_computed_prefill_tokens;  // [num_local_reqs]
+  std::span<std::int32_t> query_start_loc;              // [padded_num_reqs + 1]
+  std::span<std::int32_t> seq_lens_upper_bound;         // [padded_num_reqs]
+  std::span<std::int32_t> cu_num_logits;                // [num_local_reqs + 1]
+  std::span<bool> is_prefilling;                        // [padded_num_reqs]
+  std::size_t num_bytes = 0;                            // used bytes of the memory, from its first
+};
+
+/// Sizes of one rank's step, known before anything is written.
+struct TableSizes {
+  std::int32_t num_local_reqs;     ///< at least 1: an idle rank has one row of no tokens
+  std::int32_t num_local_tokens;   ///< real tokens of this rank
+  std::int32_t padded_num_reqs;    ///< rows after graph padding
+  std::int32_t padded_num_tokens;  ///< rows of every rank in gathered order
+};
+
+/// Graph padding: 0 means none.
+struct Padding {
+  std::int32_t num_tokens = 0;
+  std::int32_t num_reqs = 0;
+};
+
+/// Bytes that any step's tables of this configuration fit into. Padded tokens: at most
+/// `limits.max_num_tokens` a rank; rows: at most `2 * limits.max_num_reqs`.
+[[nodiscard]] std::size_t device_arena_bytes(const PlanConfig& config);
+[[nodiscard]] std::size_t host_arena_bytes(const PlanConfig& config);
+
+/// Writes the tables of one rank. Requires a plan made from `batch`.
+class TableWriter {
+ public:
+  /// Throws `std::invalid_argument` when `rank` is outside `[0, config.pcp_size)`.
+  TableWriter(const PlanConfig& config, std::int32_t rank);
+
+  /// Sizes for a plan under a padding. Throws `std::invalid_argument` when the padding is smaller
+  /// than the largest rank, or larger than the limits.
+  [[nodiscard]] TableSizes sizes(const Plan& plan, const Padding& padding) const;
+
+  /// Bytes that `sizes` needs.
+  [[nodiscard]] std::size_t device_bytes(const Plan& plan, const TableSizes& sizes) const;
+  [[nodiscard]] std::size_t host_bytes(const TableSizes& sizes) const;
+
+  /// Writes both kinds. `device_arena` and `host_memory` are 8-byte aligned.
+  /// Cost: linear in tokens plus rows; no allocation. Throws `std::invalid_argument` before the
+  /// first write when the batch is not the plan's or the memory is too small.
+  void write(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
+             std::span<std::byte> device_arena, std::span<std::byte> host_memory);
+
+  [[nodiscard]] const DeviceTables& device() const { return device_; }
+  [[nodiscard]] const HostTables& host() const { return host_; }
+  [[nodiscard]] std::int32_t rank() const { return rank_; }
+
+ private:
+  void write_gathered(const Plan& plan, std::int32_t padded_num_tokens);
+  void write_rows(const Plan& plan, const BatchView& batch);
+
+  PlanConfig config_;
+  std::int32_t rank_;
+  DeviceTables device_;
+  HostTables host_;
+};
+
+/// A ring of equal arenas: memory handed out stays untouched for `depth - 1` further steps.
+class ArenaRing {
+ public:
+  /// Owns its memory. Throws `std::invalid_argument` for a depth below 2.
+  ArenaRing(std::size_t depth, std::size_t num_bytes);
+  /// Uses memory of the caller (pinned, say), one span an arena, all of one size.
+  explicit ArenaRing(std::vector<std::span<std::byte>> arenas);
+
+  /// The next arena, the one handed out longest ago.
+  std::span<std::byte> next();
+  [[nodiscard]] std::size_t depth() const { return arenas_.size(); }
+  [[nodiscard]] std::size_t index() const { return index_; }
+
+ private:
+  void check() const;
+
+  std::vector<std::uint64_t> memory_;  // 8-byte aligned backing store, empty for foreign memory
+  std::vector<std::span<std::byte>> arenas_;
+  std::size_t index_ = 0;
+};
+
+}  // namespace pyvllm_pp

@@ -1,0 +1,67 @@
+#include "pyvllm_pp/batch.h"
+
+#include "pyvllm_pp/error.h"
+
+namespace pyvllm_pp {
+namespace {
+
+constexpr std::string_view kRoom = "batch";
+
+void check_length(std::string_view name, std::size_t length, std::size_t expected) {
+  if (length != expected) {
+    fail(kRoom, name, " has ", length, " entries, expected ", expected, ", one a request");
+  }
+}
+
+}  // namespace
+
+std::int32_t check_scheduled(const ScheduledView& scheduled, const BatchLimits& limits) {
+  const auto num_reqs = scheduled.num_scheduled_tokens.size();
+  check_length("is_prefilling", scheduled.is_prefilling.size(), num_reqs);
+  if (num_reqs > static_cast<std::size_t>(limits.max_num_reqs)) {
+    fail(kRoom, num_reqs, " requests scheduled, the buffers hold ", limits.max_num_reqs);
+  }
+  std::int64_t num_tokens = 0;
+  for (std::size_t i = 0; i < num_reqs; ++i) {
+    const auto count = scheduled.num_scheduled_tokens[i];
+    if (count < 0) {
+      fail(kRoom, "num_scheduled_tokens[", i, "] is ", count, ", expected 0 or more");
+    }
+    num_tokens += count;
+  }
+  if (num_tokens > limits.max_num_tokens) {
+    fail(kRoom, num_tokens, " tokens scheduled, the buffers hold ", limits.max_num_tokens);
+  }
+  return static_cast<std::int32_t>(num_tokens);
+}
+
+void check_batch(const BatchView& batch, const BatchLimits& limits) {
+  check_scheduled(batch.scheduled, limits);
+  const auto num_scheduled = batch.scheduled.num_scheduled_tokens;
+  const auto num_reqs = num_scheduled.size();
+  check_length("num_computed_tokens", batch.num_computed_tokens.size(), num_reqs);
+  check_length("prefill_len", batch.prefill_len.size(), num_reqs);
+  check_length("idx_mapping", batch.idx_mapping.size(), num_reqs);
+  if (batch.query_start_loc.size() < num_reqs + 1) {
+    fail(kRoom, "query_start_loc has ", batch.query_start_loc.size(), " entries, expected at least ",
+         num_reqs + 1);
+  }
+  std::int32_t start = 0;
+  for (std::size_t i = 0; i < num_reqs; ++i) {
+    if (batch.query_start_loc[i] != start) {
+      fail(kRoom, "query_start_loc[", i, "] is ", batch.query_start_loc[i], ", expected ", start,
+           ", the sum of num_scheduled_tokens before it");
+    }
+    if (batch.num_computed_tokens[i] < 0) {
+      fail(kRoom, "num_computed_tokens[", i, "] is ", batch.num_computed_tokens[i],
+           ", expected 0 or more");
+    }
+    start += num_scheduled[i];
+  }
+  if (batch.query_start_loc[num_reqs] != start) {
+    fail(kRoom, "query_start_loc[", num_reqs, "] is ", batch.query_start_loc[num_reqs],
+         ", expected ", start, ", the sum of num_scheduled_tokens");
+  }
+}
+
+}  // namespace pyvllm_pp

@@ -1,0 +1,109 @@
+import enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+class FeedbackOrderError(RuntimeError): ...
+
+class Partition(enum.Enum):
+    dual_chunk_swap = 0
+
+class PlanConfig:
+    def __init__(
+        self,
+        *,
+        pcp_size: int,
+        dcp_size: int,
+        shard_decode_requests: bool,
+        partition: Partition,
+        max_num_reqs: int,
+        max_num_tokens: int,
+    ) -> None: ...
+
+class Plan:
+    def segments(self, rank: int) -> NDArray[np.int32]: ...
+    def num_rank_tokens(self, rank: int) -> int: ...
+    def is_replicated(self, req_idx: int) -> bool: ...
+    @property
+    def max_rank_tokens(self) -> int: ...
+    @property
+    def num_tokens(self) -> int: ...
+    @property
+    def num_reqs(self) -> int: ...
+    @property
+    def pcp_size(self) -> int: ...
+    @property
+    def has_prefill(self) -> bool: ...
+    @property
+    def revision(self) -> int: ...
+
+class Planner:
+    def __init__(self, config: PlanConfig) -> None: ...
+    def plan(
+        self, num_scheduled_tokens: NDArray[np.int32], is_prefilling: NDArray[np.bool_]
+    ) -> Plan: ...
+
+def device_arena_bytes(config: PlanConfig) -> int: ...
+def host_arena_bytes(config: PlanConfig) -> int: ...
+
+class TableWriter:
+    def __init__(self, config: PlanConfig, rank: int) -> None: ...
+    def write(
+        self,
+        *,
+        plan: Plan,
+        num_scheduled_tokens: NDArray[np.int32],
+        is_prefilling: NDArray[np.bool_],
+        query_start_loc: NDArray[np.int32],
+        num_computed_tokens: NDArray[np.int32],
+        prefill_len: NDArray[np.int32],
+        idx_mapping: NDArray[np.int64],
+        padded_num_tokens: int,
+        padded_num_reqs: int,
+        device_arena: NDArray[np.uint8],
+    ) -> tuple[int, int, int, int, tuple[int, ...], tuple[NDArray[np.generic], ...]]: ...
+
+class ArenaRing:
+    def __init__(self, arenas: list[NDArray[np.uint8]]) -> None: ...
+    def next(self) -> tuple[int, NDArray[np.uint8]]: ...
+    @property
+    def depth(self) -> int: ...
+
+class EntryState(enum.Enum):
+    empty = 0
+    posted = 1
+    ready = 2
+
+class Consumed(enum.Enum):
+    nothing = 0
+    none = 1
+    filtered = 2
+    all = 3
+
+def need_sampled_mask(
+    *,
+    num_scheduled_tokens: NDArray[np.int32],
+    is_prefilling: NDArray[np.bool_],
+    num_computed_tokens: NDArray[np.int32],
+    prefill_len: NDArray[np.int32],
+    max_seq_len: NDArray[np.int32] | None,
+) -> NDArray[np.bool_] | None: ...
+
+class FeedbackRing:
+    def __init__(self, *, depth: int, max_num_reqs: int) -> None: ...
+    def begin_step(self) -> int: ...
+    def post(
+        self, idx_mapping: NDArray[np.int64], need_sampled: NDArray[np.bool_]
+    ) -> bool: ...
+    def mark_ready(self, step: int) -> None: ...
+    def consume(self) -> tuple[Consumed, NDArray[np.int64]]: ...
+    def drop(self, step: int) -> None: ...
+    def free_slot(self, slot: int) -> None: ...
+    def state(self, step: int) -> EntryState: ...
+    def generation(self, slot: int) -> int: ...
+    @property
+    def due_num_reqs(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def depth(self) -> int: ...
