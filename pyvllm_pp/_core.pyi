@@ -46,6 +46,20 @@ class Planner:
 def device_arena_bytes(config: PlanConfig) -> int: ...
 def host_arena_bytes(config: PlanConfig) -> int: ...
 
+_DeviceSizes = tuple[int, int, int, int, int, int]
+_HostTables = tuple[
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.bool_],
+]
+
 class TableWriter:
     def __init__(self, config: PlanConfig, rank: int) -> None: ...
     def write(
@@ -61,7 +75,7 @@ class TableWriter:
         padded_num_tokens: int,
         padded_num_reqs: int,
         device_arena: NDArray[np.uint8],
-    ) -> tuple[int, int, int, int, tuple[int, ...], tuple[NDArray[np.generic], ...]]: ...
+    ) -> tuple[int, int, int, int, _DeviceSizes, _HostTables]: ...
 
 class ArenaRing:
     def __init__(self, arenas: list[NDArray[np.uint8]]) -> None: ...
@@ -99,6 +113,9 @@ class FeedbackRing:
     def consume(self) -> tuple[Consumed, NDArray[np.int64]]: ...
     def drop(self, step: int) -> None: ...
     def free_slot(self, slot: int) -> None: ...
+    def digest(
+        self, idx_mapping: NDArray[np.int64], num_scheduled_tokens: NDArray[np.int32]
+    ) -> int: ...
     def state(self, step: int) -> EntryState: ...
     def generation(self, slot: int) -> int: ...
     @property

@@ -103,7 +103,7 @@ class TableWriter:
             ValueError: the plan is another batch's, a padding does not fit, or the
                 arena is too small. Nothing has been written then.
         """
-        written = self._writer.write(
+        reqs, tokens, padded_reqs, padded_tokens, device, host = self._writer.write(
             plan=plan,
             num_scheduled_tokens=batch.num_scheduled_tokens,
             is_prefilling=batch.is_prefilling,
@@ -115,8 +115,14 @@ class TableWriter:
             padded_num_reqs=padded_num_reqs,
             device_arena=device_arena,
         )
-        *sizes, device, host = written
-        return StepTables(*sizes, DeviceSizes(*device), HostTables(*host))
+        return StepTables(
+            reqs,
+            tokens,
+            padded_reqs,
+            padded_tokens,
+            DeviceSizes(*device),
+            HostTables(*host),
+        )
 
 
 class DeviceTables(NamedTuple):
@@ -131,7 +137,7 @@ class DeviceTables(NamedTuple):
 
 
 def device_tables(arena: NDArray[np.uint8], sizes: DeviceSizes) -> DeviceTables:
-    """Views of the tables that lie in `arena`; the worker makes the same of tensors."""
+    """View the tables in `arena`, as the worker does with tensors."""
     ends = np.cumsum(sizes).tolist()
     starts = [0, *ends[:-1]]
     dtypes = (np.int64, np.int64, np.int64, np.int32, np.int32, np.bool_)

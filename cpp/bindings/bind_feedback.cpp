@@ -76,6 +76,15 @@ void bind_feedback(py::module_& module) {
       .def("consume", &consume)
       .def("drop", &FeedbackRing::drop, py::arg("step"))
       .def("free_slot", &FeedbackRing::free_slot, py::arg("slot"))
+      .def(
+          "digest",
+          [](const FeedbackRing& ring, const py::array& idx_mapping,
+             const py::array& num_scheduled_tokens) {
+            return ring.digest(
+                as_span<std::int64_t>(kRoom, "idx_mapping", idx_mapping),
+                as_span<std::int32_t>(kRoom, "num_scheduled_tokens", num_scheduled_tokens));
+          },
+          py::arg("idx_mapping"), py::arg("num_scheduled_tokens"))
       .def("state", &FeedbackRing::state, py::arg("step"))
       .def("generation", &FeedbackRing::generation, py::arg("slot"))
       .def_property_readonly("due_num_reqs", &FeedbackRing::due_num_reqs)

@@ -206,6 +206,24 @@ Consumed FeedbackRing::consume(std::span<std::int64_t> idx_mapping) {
   return kept == idx_mapping.size() ? Consumed::all : Consumed::filtered;
 }
 
+std::int64_t FeedbackRing::digest(std::span<const std::int64_t> idx_mapping,
+                                  std::span<const std::int32_t> num_scheduled_tokens) const {
+  check_length("num_scheduled_tokens", num_scheduled_tokens.size(), idx_mapping.size());
+  std::ranges::for_each(idx_mapping, [this](std::int64_t slot) { check_slot(slot); });
+  constexpr std::uint64_t kOffset = 0xcbf29ce484222325;
+  constexpr std::uint64_t kPrime = 0x100000001b3;
+  std::uint64_t hash = kOffset;
+  const auto add = [&hash](std::uint64_t word) { hash = (hash ^ word) * kPrime; };
+  for (std::size_t i = 0; i < idx_mapping.size(); ++i) {
+    add(static_cast<std::uint64_t>(idx_mapping[i]));
+    add(static_cast<std::uint32_t>(generations_[index(idx_mapping[i])]));
+    add(static_cast<std::uint32_t>(num_scheduled_tokens[i]));
+  }
+  hash = (hash ^ (hash >> 33U)) * 0xff51afd7ed558ccd;
+  hash = (hash ^ (hash >> 33U)) * 0xc4ceb9fe1a85ec53;
+  return static_cast<std::int64_t>(hash ^ (hash >> 33U));
+}
+
 void FeedbackRing::drop(std::int64_t step) {
   if (auto* entry = find(step); entry != nullptr) {
     entry->state = EntryState::empty;

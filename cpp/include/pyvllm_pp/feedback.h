@@ -67,6 +67,13 @@ class FeedbackRing {
   /// Counts a freed request slot. Throws `std::invalid_argument` outside `[0, max_num_reqs)`.
   void free_slot(std::int64_t slot);
 
+  /// Digest of a step's global requests: slots in batch order, their generations and scheduled
+  /// tokens. Equal on all stages that see the same batch; travels with the feedback.
+  /// 64-bit FNV-1a over words with a final mix (MurmurHash3's fmix64).
+  /// Throws `std::invalid_argument` as `post` does.
+  [[nodiscard]] std::int64_t digest(std::span<const std::int64_t> idx_mapping,
+                                    std::span<const std::int32_t> num_scheduled_tokens) const;
+
   [[nodiscard]] EntryState state(std::int64_t step) const;
   [[nodiscard]] std::int64_t step() const { return step_; }
   [[nodiscard]] std::int32_t depth() const { return depth_; }

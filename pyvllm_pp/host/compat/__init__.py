@@ -1,0 +1,52 @@
+"""What differs between the vLLM versions that the backend supports."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+SUPPORTED = ("0.32",)
+
+
+def vllm_minor(version: str) -> str:
+    """``"0.32.1+cpu"`` -> ``"0.32"``."""
+    return ".".join(version.split("+")[0].split(".")[:2])
+
+
+def check_version() -> str:
+    """Return the minor version of the installed vLLM.
+
+    Raises:
+        RuntimeError: the version is not a supported one.
+    """
+    import vllm
+
+    minor = vllm_minor(vllm.__version__)
+    if minor not in SUPPORTED:
+        raise RuntimeError(
+            f"pyvllm_pp does not support vLLM {vllm.__version__}; supported versions: "
+            + ", ".join(f"{supported}.x" for supported in SUPPORTED)
+        )
+    return minor
+
+
+@contextmanager
+def replaced_global(module: ModuleType, name: str, value: Any) -> Iterator[None]:
+    """Put `value` in place of a module global of vLLM for the length of a block.
+
+    For the places where vLLM has no hook; each caller says why.
+
+    Raises:
+        RuntimeError: the module has no such name any more.
+    """
+    if not hasattr(module, name):
+        raise RuntimeError(
+            f"{module.__name__} has no {name!r}: this vLLM is not one that pyvllm_pp "
+            f"supports ({', '.join(SUPPORTED)})"
+        )
+    original = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, original)

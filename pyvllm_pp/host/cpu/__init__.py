@@ -1,0 +1,1 @@
+"""vLLM's CPU build: platform, worker, Triton entry and native kernels."""

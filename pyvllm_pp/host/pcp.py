@@ -1,0 +1,238 @@
+"""The PCP manager of a runner, on the core: plan, tables, local batch, restore."""
+
+import copy
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from vllm.config import CUDAGraphMode, VllmConfig
+from vllm.v1.attention.backends.utils import get_dcp_local_seq_lens
+from vllm.v1.worker.gpu.input_batch import InputBatch
+from vllm.v1.worker.gpu.pcp_manager import PCPManager
+
+from pyvllm_pp.batch import Batch
+from pyvllm_pp.host.settings import Settings
+from pyvllm_pp.host.staging import Staging, split_tables
+from pyvllm_pp.plan import PlanConfig, Planner
+from pyvllm_pp.tables import StepTables, TableWriter, device_arena_bytes
+
+_TABLE_DTYPES = (
+    torch.int64,  # hidden_restore_idx
+    torch.int64,  # padded_gather_idx
+    torch.int64,  # idx_mapping
+    torch.int32,  # query_start_loc
+    torch.int32,  # cu_num_logits
+    torch.bool,  # gathered_kv_write_mask
+)
+
+
+class NativePCPManager(PCPManager):
+    """vLLM's PCP manager with its host work done by the core.
+
+    ``get_num_tokens_for_dispatch`` makes the plan of a step, ``partition_batch`` writes
+    its tables and the PCP-local batch. Everything else is vLLM's own and reads the
+    tables made here.
+    """
+
+    settings: ClassVar[Settings] = Settings()
+    # Memory of a step stays untouched while a step that reads it can be in flight.
+    ring_depth: ClassVar[int] = 3
+
+    @classmethod
+    def configured(cls, settings: Settings, max_concurrent_batches: int) -> type:
+        """The class for a run: vLLM constructs it without a place for settings."""
+        return type(
+            cls.__name__,
+            (cls,),
+            {"settings": settings, "ring_depth": max(2, max_concurrent_batches) + 1},
+        )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        buffers = self.input_buffers
+        config = PlanConfig(
+            pcp_size=self.pcp_world_size,
+            dcp_size=self.dcp_world_size,
+            shard_decode_requests=self.shard_decode_requests,
+            partition=self.settings.partition_policy(),
+            max_num_reqs=buffers.max_num_reqs // 2,
+            max_num_tokens=buffers.max_num_tokens,
+        )
+        self._planner = Planner(config)
+        self._writer = TableWriter(config, self.pcp_rank)
+        self._staging = Staging(
+            device_arena_bytes(config), self.ring_depth, self.device
+        )
+
+    @staticmethod
+    def validate_config(vllm_config: VllmConfig, supports_mm_inputs: bool) -> None:
+        """Refuse what cannot work, all in one place, before anything is built.
+
+        Raises:
+            NotImplementedError: names the configuration.
+        """
+        PCPManager.validate_config(vllm_config, supports_mm_inputs)
+        if (
+            vllm_config.parallel_config.prefill_context_parallel_size > 1
+            and vllm_config.model_config.runner_type == "pooling"
+        ):
+            raise NotImplementedError(
+                "PCP does not support pooling models: vLLM pools over the PCP-local "
+                "batch."
+            )
+
+    def get_num_tokens_for_dispatch(
+        self, num_scheduled_tokens: NDArray[np.int32], is_prefilling: NDArray[np.bool_]
+    ) -> int:
+        """Plan the step; return the largest rank's tokens before graph padding."""
+        return self._planner.plan(num_scheduled_tokens, is_prefilling).max_rank_tokens
+
+    def partition_batch(self, input_batch: InputBatch, batch_desc: Any) -> InputBatch:
+        """Make the PCP-local batch that the forward runs on; keep the global one."""
+        tables = self._write_tables(input_batch, batch_desc)
+        packed = self._staging.to_device(sum(tables.device_sizes))
+        device_tables = split_tables(packed, tables.device_sizes, _TABLE_DTYPES)
+        self._global_batch = input_batch
+        self._hidden_restore_idx, self._padded_gather_idx = device_tables[:2]
+        self._gathered_kv_write_mask = device_tables[5]
+        self._gather_tokens(input_batch, tables)
+        self._local_batch = self._local_view(input_batch, tables, *device_tables[2:5])
+        return self._local_batch
+
+    def _write_tables(self, input_batch: InputBatch, batch_desc: Any) -> StepTables:
+        padded_num_tokens = padded_num_reqs = 0
+        if batch_desc.cg_mode != CUDAGraphMode.NONE:
+            padded_num_tokens = batch_desc.num_tokens
+            if batch_desc.cg_mode == CUDAGraphMode.FULL:
+                if input_batch.has_prefill:
+                    raise RuntimeError(
+                        "PCP FULL graphs require a decode-only batch, got one with "
+                        "prefills"
+                    )
+                padded_num_reqs = batch_desc.num_reqs or 0
+        batch = Batch(
+            num_scheduled_tokens=input_batch.num_scheduled_tokens,
+            is_prefilling=input_batch.is_prefilling_np,
+            query_start_loc=input_batch.query_start_loc_np,
+            num_computed_tokens=input_batch.num_computed_tokens_np,
+            prefill_len=input_batch.prefill_len_np,
+            idx_mapping=input_batch.idx_mapping_np,
+        )
+        plan = self._planner.plan(batch.num_scheduled_tokens, batch.is_prefilling)
+        return self._writer.write(
+            plan,
+            batch,
+            self._staging.next(),
+            padded_num_tokens=padded_num_tokens,
+            padded_num_reqs=padded_num_reqs,
+        )
+
+    def _gather_tokens(self, input_batch: InputBatch, tables: StepTables) -> None:
+        """Bring this rank's token ids and positions into the captured buffers."""
+        buffers = self.input_buffers
+        num_tokens, padded = tables.num_local_tokens, tables.padded_num_tokens
+        assert self._padded_gather_idx is not None
+        rank_start = self.pcp_rank * padded
+        gather_idx = self._padded_gather_idx[rank_start : rank_start + padded]
+        self._local_gather_idx = gather_idx
+        input_ids, positions = buffers.input_ids[:padded], buffers.positions[:padded]
+        torch.index_select(input_batch.input_ids, 0, gather_idx, out=input_ids)
+        # Positions come from the device: after a rejected draft the host's lag behind.
+        torch.index_select(input_batch.positions, 0, gather_idx, out=positions)
+        buffers.is_padding[:num_tokens].fill_(False)
+        if padded > num_tokens:
+            buffers.is_padding[num_tokens:padded].fill_(True)
+            input_ids[num_tokens:].zero_()
+            positions[num_tokens:].zero_()
+
+    def _local_view(
+        self,
+        input_batch: InputBatch,
+        tables: StepTables,
+        idx_mapping: torch.Tensor,
+        query_start_loc: torch.Tensor,
+        cu_num_logits: torch.Tensor,
+    ) -> InputBatch:
+        buffers, host = self.input_buffers, tables.host
+        num_reqs, padded_num_reqs = tables.num_local_reqs, tables.padded_num_reqs
+        padded = tables.padded_num_tokens
+        buffers.query_start_loc.copy_(query_start_loc)
+        local_query_start_loc = buffers.query_start_loc[: padded_num_reqs + 1]
+        # Local logits are never sampled: the restored global rows are.
+        logits_indices = local_query_start_loc[1:] - 1
+        seq_lens = buffers.seq_lens[:padded_num_reqs]
+        self._write_seq_lens(seq_lens, logits_indices[:num_reqs], tables)
+        has_prefill = bool(host.is_prefilling.any())
+
+        local_batch = copy.copy(input_batch)
+        vars(local_batch).update(
+            req_ids=[input_batch.req_ids[row] for row in host.req_idx.tolist()],
+            num_reqs=num_reqs,
+            num_reqs_after_padding=padded_num_reqs,
+            idx_mapping=idx_mapping,
+            idx_mapping_np=host.idx_mapping,
+            expanded_idx_mapping=idx_mapping,
+            expanded_local_pos=input_batch.expanded_local_pos.new_zeros(num_reqs),
+            num_scheduled_tokens=host.num_scheduled_tokens,
+            num_tokens=tables.num_local_tokens,
+            num_tokens_after_padding=padded,
+            num_draft_tokens=0,
+            num_draft_tokens_per_req=None,
+            query_start_loc=local_query_start_loc,
+            query_start_loc_np=host.query_start_loc,
+            seq_lens=seq_lens,
+            seq_lens_cpu_upper_bound=torch.from_numpy(host.seq_lens_upper_bound),
+            dcp_local_seq_lens=None,
+            dcp_local_seq_lens_cpu_upper_bound=self._dcp_upper_bound(
+                input_batch, tables
+            ),
+            num_computed_tokens_np=host.start_pos,
+            prefill_len_np=host.prefill_len,
+            num_computed_prefill_tokens_np=host.num_computed_prefill_tokens,
+            is_prefilling_np=host.is_prefilling,
+            max_seq_len_np=None,
+            has_prefill=has_prefill,
+            decode_graph_eligible=not has_prefill,
+            prefill_runs_as_decode_np=None,
+            input_ids=buffers.input_ids[:padded],
+            positions=buffers.positions[:padded],
+            is_padding=buffers.is_padding[:padded],
+            logits_indices=logits_indices,
+            cu_num_logits=cu_num_logits,
+            cu_num_logits_np=host.cu_num_logits,
+            prompt_lens=None,
+        )
+        return local_batch
+
+    def _write_seq_lens(
+        self, seq_lens: torch.Tensor, last_rows: torch.Tensor, tables: StepTables
+    ) -> None:
+        """Sequence lengths of the rows: each row's last position plus one."""
+        num_reqs = tables.num_local_reqs
+        if tables.num_local_tokens > 0:
+            last_positions = self.input_buffers.positions.index_select(0, last_rows)
+            torch.add(last_positions, 1, out=seq_lens[:num_reqs])
+            num_zeroed_from = num_reqs
+        else:
+            num_zeroed_from = 0
+        if num_zeroed_from < tables.padded_num_reqs:
+            seq_lens[num_zeroed_from:].zero_()
+
+    def _dcp_upper_bound(
+        self, input_batch: InputBatch, tables: StepTables
+    ) -> torch.Tensor | None:
+        """The largest DCP shard of each row's whole request, equal on all ranks."""
+        if self.dcp_world_size == 1:
+            return None
+        request_seq_lens = (
+            input_batch.num_computed_tokens_np + input_batch.num_scheduled_tokens
+        )[tables.host.req_idx]
+        bound = torch.zeros(tables.padded_num_reqs, dtype=torch.int32)
+        bound[: tables.num_local_reqs] = get_dcp_local_seq_lens(
+            torch.from_numpy(request_seq_lens),
+            self.dcp_world_size,
+            0,
+            self.cp_interleave,
+        )
+        return bound

@@ -1,0 +1,48 @@
+"""Workers: where vLLM is told which runner to build."""
+
+from typing import TYPE_CHECKING, Any
+
+from vllm.v1.worker.gpu_worker import Worker
+
+from pyvllm_pp.host.compat import check_version
+from pyvllm_pp.host.settings import Settings
+
+if TYPE_CHECKING:
+    from vllm.v1.worker.gpu_worker import Worker as _Base
+else:
+    _Base = object
+
+
+class PipelineWorkerMixin(_Base):
+    """Checks a run before its device is touched, and reports what it runs on."""
+
+    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        check_version()
+        Settings.read(vllm_config.additional_config)
+        super().__init__(vllm_config, *args, **kwargs)
+
+    def pyvllm_pp_report(self) -> dict[str, Any]:
+        """Ranks of this worker and the classes that run in it."""
+        from vllm.distributed.parallel_state import get_pcp_group, get_pp_group
+
+        report = getattr(self.model_runner, "pyvllm_pp_report", None)
+        return {
+            "rank": self.rank,
+            "pp_rank": get_pp_group().rank_in_group,
+            "pcp_rank": get_pcp_group().rank_in_group,
+            **(report() if report else {"runner": type(self.model_runner).__name__}),
+        }
+
+
+class GPUWorker(PipelineWorkerMixin, Worker):
+    """The worker for GPUs: ``--worker-cls pyvllm_pp.GPUWorker``."""
+
+    def _make_model_runner(self) -> Any:
+        if not self.use_v2_model_runner:
+            raise NotImplementedError(
+                "pyvllm_pp.GPUWorker needs Model Runner V2, this run uses V1; set "
+                "VLLM_USE_V2_MODEL_RUNNER=1 or leave the worker class to vLLM"
+            )
+        from pyvllm_pp.host.runner import PipelineGPUModelRunner
+
+        return PipelineGPUModelRunner(self.vllm_config, self.device)
