@@ -1,0 +1,222 @@
+"""Our manager against vLLM's own: the same local batch, field by field."""
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from vllm.config import CUDAGraphMode
+from vllm.v1.worker.gpu.block_table import BlockTables
+from vllm.v1.worker.gpu.pcp_manager import PCPManager
+
+from pyvllm_pp.host.pcp import NativePCPManager
+from pyvllm_pp.host.settings import Settings
+from tests.host.batches import (
+    Descriptor,
+    Request,
+    Topology,
+    global_batch,
+    random_requests,
+    scheduled_arrays,
+)
+
+NO_GRAPH = Descriptor(CUDAGraphMode.NONE, 0, None)
+
+
+def make_manager(cls: type, topology: Topology, rank: int, **kwargs: Any) -> Any:
+    return cls(
+        pcp_world_size=topology.pcp_size,
+        pcp_rank=rank,
+        device=torch.device("cpu"),
+        shard_decode_requests=topology.shard_decode_requests,
+        max_num_reqs=topology.max_num_reqs,
+        max_num_tokens=topology.max_num_tokens,
+        dcp_world_size=topology.dcp_size,
+        dcp_rank=rank % topology.dcp_size,
+        **kwargs,
+    )
+
+
+def make_both(topology: Topology, rank: int, **kwargs: Any) -> tuple[Any, Any]:
+    native = NativePCPManager.configured(Settings(), 2)
+    return (
+        make_manager(PCPManager, topology, rank, **kwargs),
+        make_manager(native, topology, rank, **kwargs),
+    )
+
+
+def same(stock: Any, ours: Any) -> bool:
+    if isinstance(stock, torch.Tensor):
+        return stock.dtype == ours.dtype and torch.equal(stock, ours)
+    if isinstance(stock, np.ndarray):
+        return stock.dtype == ours.dtype and np.array_equal(stock, ours)
+    return bool(stock == ours)
+
+
+def assert_same_step(
+    stock: Any, ours: Any, requests: list[Request], batch: Any, descriptor: Descriptor
+) -> None:
+    arrays = scheduled_arrays(requests)
+    assert stock.get_num_tokens_for_dispatch(
+        *arrays
+    ) == ours.get_num_tokens_for_dispatch(*arrays)
+    expected = stock.partition_batch(batch, descriptor)
+    local = ours.partition_batch(batch, descriptor)
+    for field in fields(expected):
+        stock_value, our_value = (
+            getattr(expected, field.name),
+            getattr(local, field.name),
+        )
+        assert same(stock_value, our_value), (field.name, stock_value, our_value)
+    for name in (
+        "_hidden_restore_idx",
+        "_padded_gather_idx",
+        "_gathered_kv_write_mask",
+        "_local_gather_idx",
+    ):
+        assert same(getattr(stock, name), getattr(ours, name)), name
+    assert ours.global_batch is batch
+    slots = torch.arange(batch.num_tokens, dtype=torch.int64).repeat(2, 1) + 7
+    assert same(
+        stock._convert_to_gathered_slot_mappings(slots),
+        ours._convert_to_gathered_slot_mappings(slots),
+    )
+
+
+@pytest.mark.parametrize("pcp_size", [2, 3, 4, 8])
+@pytest.mark.parametrize("dcp", ["none", "pcp", "tp_pcp"])
+def test_local_batch_equals_stock(pcp_size: int, dcp: str) -> None:
+    dcp_size = {"none": 1, "pcp": pcp_size, "tp_pcp": 2 * pcp_size}[dcp]
+    topology = Topology(pcp_size, dcp_size)
+    rng = np.random.default_rng([pcp_size, dcp_size])
+    managers = [make_both(topology, rank) for rank in range(pcp_size)]
+    num_steps = 0
+    for _ in range(60):
+        requests = random_requests(rng, int(rng.integers(1, 24)), 2000)
+        if sum(r.num_scheduled for r in requests) == 0:
+            continue
+        batch = global_batch(rng, requests)
+        for stock, ours in managers:
+            assert_same_step(stock, ours, requests, batch, NO_GRAPH)
+            num_steps += 1
+    assert num_steps > 40 * pcp_size
+
+
+@pytest.mark.parametrize("pcp_size", [2, 4])
+def test_more_than_a_thousand_requests(pcp_size: int) -> None:
+    topology = Topology(pcp_size, max_num_reqs=1500, max_num_tokens=8192)
+    rng = np.random.default_rng(3)
+    requests = random_requests(rng, 1400, 8000)
+    batch = global_batch(rng, requests)
+    for rank in range(pcp_size):
+        assert_same_step(*make_both(topology, rank), requests, batch, NO_GRAPH)
+
+
+def test_piecewise_graph_padding() -> None:
+    topology = Topology(2)
+    rng = np.random.default_rng(5)
+    for _ in range(50):
+        requests = random_requests(rng, int(rng.integers(1, 12)), 1000)
+        if sum(r.num_scheduled for r in requests) == 0:
+            continue
+        for rank in range(2):
+            stock, ours = make_both(topology, rank)
+            arrays = scheduled_arrays(requests)
+            padded = stock.get_num_tokens_for_dispatch(*arrays) + int(rng.integers(9))
+            batch = global_batch(rng, requests, padded)
+            descriptor = Descriptor(CUDAGraphMode.PIECEWISE, padded, None)
+            assert_same_step(stock, ours, requests, batch, descriptor)
+
+
+def test_full_graph_padding_of_decodes() -> None:
+    rng = np.random.default_rng(6)
+    for num_reqs in (1, 2, 3, 8, 17):
+        requests = [Request(1, 10 + i, 10) for i in range(num_reqs)]
+        for rank in range(2):
+            stock, ours = make_both(Topology(2), rank)
+            batch = global_batch(rng, requests, 24)
+            descriptor = Descriptor(CUDAGraphMode.FULL, 24, 24)
+            assert_same_step(stock, ours, requests, batch, descriptor)
+
+
+def test_full_graph_refuses_prefills() -> None:
+    _, ours = make_both(Topology(2), 0)
+    requests = [Request(5, 0, 5)]
+    batch = global_batch(np.random.default_rng(0), requests)
+    with pytest.raises(RuntimeError, match="decode-only batch"):
+        ours.partition_batch(batch, Descriptor(CUDAGraphMode.FULL, 8, 8))
+
+
+def test_block_tables_and_slot_mappings_equal_stock() -> None:
+    """The kernels that fill them run on the tables of each manager."""
+    topology = Topology(2, max_num_reqs=16, max_num_tokens=256)
+    rng = np.random.default_rng(11)
+
+    def block_tables() -> BlockTables:
+        tables = BlockTables([16], 64, 256, [40], torch.device("cpu"))
+        block_rng = np.random.default_rng(1)
+        for slot in range(64):
+            blocks = block_rng.integers(1, 500, size=40).tolist()
+            tables.append_block_ids(slot, (blocks,), overwrite=True)
+        tables.apply_staged_writes()
+        return tables
+
+    for _ in range(4):
+        requests = random_requests(rng, 6, 200)
+        batch = global_batch(rng, requests)
+        for rank in range(2):
+            stock, ours = make_both(topology, rank, block_tables=block_tables())
+            results = []
+            for manager in (stock, ours):
+                local = manager.partition_batch(batch, NO_GRAPH)
+                tables, slots = manager.prepare_attn(local)
+                results.append((tables[0].clone(), slots.clone()))
+            assert same(results[0][0], results[1][0])
+            assert same(results[0][1], results[1][1])
+
+
+def test_a_step_in_flight_keeps_its_tables() -> None:
+    """On CPU the tables are views of the ring: deep enough for all steps in flight."""
+    _, ours = make_both(Topology(2), 0)
+    rng = np.random.default_rng(2)
+    kept = []
+    for _ in range(ours.ring_depth - 1):
+        batch = global_batch(rng, random_requests(rng, 9, 500))
+        local = ours.partition_batch(batch, NO_GRAPH)
+        kept.append((ours._hidden_restore_idx, ours._hidden_restore_idx.clone()))
+        kept.append((local.idx_mapping, local.idx_mapping.clone()))
+    for view, copy in kept:
+        assert torch.equal(view, copy)
+
+
+def test_dummy_batch_leaves_no_state_behind() -> None:
+    """C9: a dummy or warm-up batch between real ones."""
+    stock, ours = make_both(Topology(2), 1)
+    rng = np.random.default_rng(4)
+    for _ in range(3):
+        requests = random_requests(rng, 5, 300)
+        batch = global_batch(rng, requests)
+        assert_same_step(stock, ours, requests, batch, NO_GRAPH)
+        dummy = global_batch(rng, [Request(4, 0, 4), Request(4, 0, 4)])
+        for manager in (stock, ours):
+            captured = manager.prepare_inputs_to_capture(dummy)
+            assert torch.equal(captured.input_ids, dummy.input_ids)
+
+
+@pytest.mark.parametrize(
+    ("requests", "message"),
+    [
+        ([Request(5000, 0, 5000)], "5000 tokens scheduled, the buffers hold 4096"),
+        ([Request(-1, 3, 3)], r"num_scheduled_tokens\[0\] is -1"),
+    ],
+)
+def test_bad_batches_are_refused(requests: list[Request], message: str) -> None:
+    _, ours = make_both(Topology(2), 0)
+    with pytest.raises(ValueError, match=message):
+        ours.get_num_tokens_for_dispatch(*scheduled_arrays(requests))
+
+
+def test_pcp_size_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="pcp_size is 0, expected 1 or more"):
+        make_manager(NativePCPManager.configured(Settings(), 2), Topology(0), 0)
