@@ -37,6 +37,7 @@ class DeviceSizes(NamedTuple):
     idx_mapping: int  # int64 [num_local_reqs]
     query_start_loc: int  # int32 [2 * max_num_reqs + 1]
     cu_num_logits: int  # int32 [num_local_reqs + 1]
+    logits_indices: int  # int32 [padded_num_reqs]
     gathered_kv_write_mask: int  # bool [pcp_size * padded_num_tokens]
 
 
@@ -58,6 +59,7 @@ class HostTables(NamedTuple):
 class StepTables(NamedTuple):
     """What a :class:`TableWriter` made of one step; device tables lie in the arena."""
 
+    is_new: bool  # False: the device tables written last are this step's too
     num_local_reqs: int
     num_local_tokens: int
     padded_num_reqs: int
@@ -88,6 +90,7 @@ class TableWriter:
         *,
         padded_num_tokens: int = 0,
         padded_num_reqs: int = 0,
+        reuse: bool = False,
     ) -> StepTables:
         """Write the tables of `batch`, of which `plan` was made.
 
@@ -97,13 +100,15 @@ class TableWriter:
             device_arena: uint8, 8-byte aligned, :func:`device_arena_bytes` long.
             padded_num_tokens: rows of every rank in gathered order; 0 for no padding.
             padded_num_reqs: local rows after graph padding; 0 for no padding.
+            reuse: leave the arena alone where the device tables written last are
+                this step's too: the same plan, padding and request slots.
 
         Raises:
             TypeError: an array has another dtype.
             ValueError: the plan is another batch's, a padding does not fit, or the
                 arena is too small. Nothing has been written then.
         """
-        reqs, tokens, padded_reqs, padded_tokens, device, host = self._writer.write(
+        written = self._writer.write(
             plan=plan,
             num_scheduled_tokens=batch.num_scheduled_tokens,
             is_prefilling=batch.is_prefilling,
@@ -114,15 +119,10 @@ class TableWriter:
             padded_num_tokens=padded_num_tokens,
             padded_num_reqs=padded_num_reqs,
             device_arena=device_arena,
+            reuse=reuse,
         )
-        return StepTables(
-            reqs,
-            tokens,
-            padded_reqs,
-            padded_tokens,
-            DeviceSizes(*device),
-            HostTables(*host),
-        )
+        *_, device, host = written
+        return StepTables(*written[:5], DeviceSizes(*device), HostTables(*host))
 
 
 class DeviceTables(NamedTuple):
@@ -133,6 +133,7 @@ class DeviceTables(NamedTuple):
     idx_mapping: Int64Array
     query_start_loc: Int32Array
     cu_num_logits: Int32Array
+    logits_indices: Int32Array
     gathered_kv_write_mask: BoolArray
 
 
@@ -140,7 +141,7 @@ def device_tables(arena: NDArray[np.uint8], sizes: DeviceSizes) -> DeviceTables:
     """View the tables in `arena`, as the worker does with tensors."""
     ends = np.cumsum(sizes).tolist()
     starts = [0, *ends[:-1]]
-    dtypes = (np.int64, np.int64, np.int64, np.int32, np.int32, np.bool_)
+    dtypes = (np.int64,) * 3 + (np.int32,) * 3 + (np.bool_,)
     return DeviceTables(
         *(
             arena[start:end].view(dtype)

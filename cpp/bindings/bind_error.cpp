@@ -1,5 +1,4 @@
 #include "pyvllm_pp/error.h"
-
 #include "rooms.h"
 
 namespace pyvllm_pp::bindings {

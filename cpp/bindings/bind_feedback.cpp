@@ -1,8 +1,7 @@
+#include <pybind11/native_enum.h>
 #include <pybind11/stl.h>
 
 #include <optional>
-
-#include <pybind11/native_enum.h>
 
 #include "bind_batch.h"
 #include "pyvllm_pp/feedback.h"

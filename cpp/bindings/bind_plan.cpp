@@ -25,23 +25,23 @@ py::array_t<std::int32_t> segments_array(const Plan& plan, std::int32_t rank) {
 }  // namespace
 
 void bind_plan(py::module_& module) {
-  py::native_enum<Partition>(module, "Partition", "enum.Enum").value("dual_chunk_swap", Partition::dual_chunk_swap)
+  py::native_enum<Partition>(module, "Partition", "enum.Enum")
+      .value("dual_chunk_swap", Partition::dual_chunk_swap)
       .finalize();
 
   py::class_<PlanConfig>(module, "PlanConfig")
-      .def(py::init([](std::int32_t pcp_size, std::int32_t dcp_size, bool shard_decode_requests,
-                       Partition partition, std::int32_t max_num_reqs,
-                       std::int32_t max_num_tokens) {
-             return PlanConfig{.pcp_size = pcp_size,
-                               .dcp_size = dcp_size,
-                               .shard_decode_requests = shard_decode_requests,
-                               .partition = partition,
-                               .limits = {.max_num_reqs = max_num_reqs,
-                                          .max_num_tokens = max_num_tokens}};
-           }),
-           py::kw_only(), py::arg("pcp_size"), py::arg("dcp_size"),
-           py::arg("shard_decode_requests"), py::arg("partition"), py::arg("max_num_reqs"),
-           py::arg("max_num_tokens"));
+      .def(
+          py::init([](std::int32_t pcp_size, std::int32_t dcp_size, bool shard_decode_requests,
+                      Partition partition, std::int32_t max_num_reqs, std::int32_t max_num_tokens) {
+            return PlanConfig{
+                .pcp_size = pcp_size,
+                .dcp_size = dcp_size,
+                .shard_decode_requests = shard_decode_requests,
+                .partition = partition,
+                .limits = {.max_num_reqs = max_num_reqs, .max_num_tokens = max_num_tokens}};
+          }),
+          py::kw_only(), py::arg("pcp_size"), py::arg("dcp_size"), py::arg("shard_decode_requests"),
+          py::arg("partition"), py::arg("max_num_reqs"), py::arg("max_num_tokens"));
 
   py::class_<Plan>(module, "Plan")
       .def("segments", &segments_array, py::arg("rank"))

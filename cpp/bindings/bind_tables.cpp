@@ -14,9 +14,8 @@ py::tuple host_tuple(const HostTables& host, const py::object& owner) {
                         view(host.num_scheduled_tokens, owner), view(host.start_pos, owner),
                         view(host.prefill_len, owner),
                         view(host.num_computed_prefill_tokens, owner),
-                        view(host.query_start_loc, owner),
-                        view(host.seq_lens_upper_bound, owner), view(host.cu_num_logits, owner),
-                        view(host.is_prefilling, owner));
+                        view(host.query_start_loc, owner), view(host.seq_lens_upper_bound, owner),
+                        view(host.cu_num_logits, owner), view(host.is_prefilling, owner));
 }
 
 /// Bytes of each device table, in the order in which they lie in the arena.
@@ -24,6 +23,7 @@ py::tuple device_sizes(const DeviceTables& device) {
   return py::make_tuple(device.hidden_restore_idx.size_bytes(),
                         device.padded_gather_idx.size_bytes(), device.idx_mapping.size_bytes(),
                         device.query_start_loc.size_bytes(), device.cu_num_logits.size_bytes(),
+                        device.logits_indices.size_bytes(),
                         device.gathered_kv_write_mask.size_bytes());
 }
 
@@ -32,7 +32,7 @@ py::tuple write(TableWriter& writer, const Plan& plan, const py::array& num_sche
                 const py::array& is_prefilling, const py::array& query_start_loc,
                 const py::array& num_computed_tokens, const py::array& prefill_len,
                 const py::array& idx_mapping, std::int32_t padded_num_tokens,
-                std::int32_t padded_num_reqs, py::array device_arena) {
+                std::int32_t padded_num_reqs, py::array device_arena, bool reuse) {
   const BatchView batch{
       .scheduled = scheduled_view(num_scheduled_tokens, is_prefilling),
       .query_start_loc = as_span<std::int32_t>(kBatchRoom, "query_start_loc", query_start_loc),
@@ -47,12 +47,18 @@ py::tuple write(TableWriter& writer, const Plan& plan, const py::array& num_sche
   py::array_t<std::uint8_t> memory(static_cast<py::ssize_t>(writer.host_bytes(sizes)));
   const auto host_memory = std::as_writable_bytes(
       std::span(memory.mutable_data(), static_cast<std::size_t>(memory.size())));
+  bool is_new = true;
   {
     // The arguments and `memory` hold every array; nothing here touches Python.
     const py::gil_scoped_release release;
-    writer.write(plan, batch, sizes, arena, host_memory);
+    is_new = !reuse || !writer.is_current(plan, batch, sizes);
+    if (is_new) {
+      writer.write(plan, batch, sizes, arena, host_memory);
+    } else {
+      writer.write_host(plan, batch, sizes, host_memory);
+    }
   }
-  return py::make_tuple(sizes.num_local_reqs, sizes.num_local_tokens, sizes.padded_num_reqs,
+  return py::make_tuple(is_new, sizes.num_local_reqs, sizes.num_local_tokens, sizes.padded_num_reqs,
                         sizes.padded_num_tokens, device_sizes(writer.device()),
                         host_tuple(writer.host(), memory));
 }
@@ -61,7 +67,8 @@ ArenaRing ring_over(const std::vector<py::array>& buffers) {
   std::vector<std::span<std::byte>> arenas;
   arenas.reserve(buffers.size());
   for (auto buffer : buffers) {
-    arenas.push_back(std::as_writable_bytes(as_writable_span<std::uint8_t>(kRoom, "arena", buffer)));
+    arenas.push_back(
+        std::as_writable_bytes(as_writable_span<std::uint8_t>(kRoom, "arena", buffer)));
   }
   return ArenaRing(std::move(arenas));
 }
@@ -94,7 +101,7 @@ void bind_tables(py::module_& module) {
       .def("write", &write, py::kw_only(), py::arg("plan"), py::arg("num_scheduled_tokens"),
            py::arg("is_prefilling"), py::arg("query_start_loc"), py::arg("num_computed_tokens"),
            py::arg("prefill_len"), py::arg("idx_mapping"), py::arg("padded_num_tokens"),
-           py::arg("padded_num_reqs"), py::arg("device_arena"));
+           py::arg("padded_num_reqs"), py::arg("device_arena"), py::arg("reuse"));
 
   py::class_<BufferRing>(module, "ArenaRing")
       .def(py::init<std::vector<py::array>>(), py::arg("arenas"))

@@ -17,8 +17,8 @@ ArenaRing::ArenaRing(std::size_t depth, std::size_t num_bytes) {
   memory_.resize(depth * words);
   arenas_.reserve(depth);
   for (std::size_t i = 0; i < depth; ++i) {
-    arenas_.push_back(std::as_writable_bytes(std::span(memory_).subspan(i * words, words))
-                          .first(num_bytes));
+    arenas_.push_back(
+        std::as_writable_bytes(std::span(memory_).subspan(i * words, words)).first(num_bytes));
   }
   check();
 }

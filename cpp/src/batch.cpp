@@ -43,8 +43,8 @@ void check_batch(const BatchView& batch, const BatchLimits& limits) {
   check_length("prefill_len", batch.prefill_len.size(), num_reqs);
   check_length("idx_mapping", batch.idx_mapping.size(), num_reqs);
   if (batch.query_start_loc.size() < num_reqs + 1) {
-    fail(kRoom, "query_start_loc has ", batch.query_start_loc.size(), " entries, expected at least ",
-         num_reqs + 1);
+    fail(kRoom, "query_start_loc has ", batch.query_start_loc.size(),
+         " entries, expected at least ", num_reqs + 1);
   }
   std::int32_t start = 0;
   for (std::size_t i = 0; i < num_reqs; ++i) {

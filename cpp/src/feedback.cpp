@@ -65,8 +65,8 @@ std::int32_t need_sampled_mask(const BatchView& batch, std::span<const std::int3
     const auto prefill_len = batch.prefill_len[i];
     const bool samples =
         batch.num_computed_tokens[i] + scheduled.num_scheduled_tokens[i] >= prefill_len;
-    const bool at_its_end = !max_seq_len.empty() && scheduled.is_prefilling[i] &&
-                            prefill_len + 1 >= max_seq_len[i];
+    const bool at_its_end =
+        !max_seq_len.empty() && scheduled.is_prefilling[i] && prefill_len + 1 >= max_seq_len[i];
     mask[i] = samples && !at_its_end;
     count += mask[i] ? 1 : 0;
   }

@@ -1,6 +1,7 @@
 #include "pyvllm_pp/plan.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "pyvllm_pp/error.h"
 
@@ -12,6 +13,11 @@ constexpr std::int32_t kEveryRank = -1;
 constexpr std::int32_t kSplit = -2;
 
 std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
+
+std::uint64_t next_revision() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
 
 void check_at_least_one(std::string_view name, std::int32_t value) {
   if (value < 1) {
@@ -45,7 +51,8 @@ bool Plan::is_replicated(std::int32_t req_idx) const {
 }
 
 bool Plan::is_made_from(const ScheduledView& scheduled) const {
-  return revision_ != 0 && std::ranges::equal(scheduled.num_scheduled_tokens, num_scheduled_tokens_) &&
+  return revision_ != 0 &&
+         std::ranges::equal(scheduled.num_scheduled_tokens, num_scheduled_tokens_) &&
          std::ranges::equal(scheduled.is_prefilling, is_prefilling_);
 }
 
@@ -79,8 +86,8 @@ const Plan& Planner::plan(const ScheduledView& scheduled) {
   plan_.num_scheduled_tokens_.assign(scheduled.num_scheduled_tokens.begin(),
                                      scheduled.num_scheduled_tokens.end());
   plan_.is_prefilling_.assign(scheduled.is_prefilling.begin(), scheduled.is_prefilling.end());
-  plan_.has_prefill_ = std::ranges::find(scheduled.is_prefilling, true) !=
-                       scheduled.is_prefilling.end();
+  plan_.has_prefill_ =
+      std::ranges::find(scheduled.is_prefilling, true) != scheduled.is_prefilling.end();
   plan_.num_tokens_ = num_tokens;
   std::ranges::fill(plan_.rank_tokens_, 0);
   for (auto& segments : plan_.rank_segments_) {
@@ -92,7 +99,7 @@ const Plan& Planner::plan(const ScheduledView& scheduled) {
       break;
   }
   plan_.max_rank_tokens_ = std::ranges::max(plan_.rank_tokens_);
-  ++plan_.revision_;
+  plan_.revision_ = next_revision();
   return plan_;
 }
 

@@ -43,10 +43,12 @@ void check_memory(std::string_view name, std::span<const std::byte> memory, std:
 }
 
 std::size_t device_bytes_for(const PlanConfig& config, std::size_t num_tokens,
-                             std::size_t padded_num_tokens, std::size_t num_local_reqs) {
+                             std::size_t padded_num_tokens, std::size_t num_local_reqs,
+                             std::size_t padded_num_reqs) {
   const auto num_gathered = padded_num_tokens * index(config.pcp_size);
   return sizeof(std::int64_t) * (num_tokens + num_gathered + num_local_reqs) +
-         sizeof(std::int32_t) * (2 * index(config.limits.max_num_reqs) + 1 + num_local_reqs + 1) +
+         sizeof(std::int32_t) *
+             (2 * index(config.limits.max_num_reqs) + 1 + num_local_reqs + 1 + padded_num_reqs) +
          sizeof(bool) * num_gathered;
 }
 
@@ -60,8 +62,8 @@ std::size_t host_bytes_for(std::size_t num_local_reqs, std::size_t padded_num_re
 
 std::size_t device_arena_bytes(const PlanConfig& config) {
   const auto max_num_tokens = index(config.limits.max_num_tokens);
-  return device_bytes_for(config, max_num_tokens, max_num_tokens,
-                          2 * index(config.limits.max_num_reqs));
+  const auto max_local_reqs = 2 * index(config.limits.max_num_reqs);
+  return device_bytes_for(config, max_num_tokens, max_num_tokens, max_local_reqs, max_local_reqs);
 }
 
 std::size_t host_arena_bytes(const PlanConfig& config) {
@@ -74,6 +76,7 @@ TableWriter::TableWriter(const PlanConfig& config, std::int32_t rank)
   if (rank < 0 || rank >= config.pcp_size) {
     fail(kRoom, "rank ", rank, " is outside [0, ", config.pcp_size, ")");
   }
+  written_idx_mapping_.reserve(2 * index(config.limits.max_num_reqs));
 }
 
 TableSizes TableWriter::sizes(const Plan& plan, const Padding& padding) const {
@@ -96,8 +99,8 @@ TableSizes TableWriter::sizes(const Plan& plan, const Padding& padding) const {
          num_local_reqs, " rows");
   }
   if (padded_num_reqs > max_local_reqs) {
-    fail(kRoom, "padded request count ", padded_num_reqs, " exceeds the buffers' ",
-         max_local_reqs, " rows");
+    fail(kRoom, "padded request count ", padded_num_reqs, " exceeds the buffers' ", max_local_reqs,
+         " rows");
   }
   return {.num_local_reqs = num_local_reqs,
           .num_local_tokens = plan.num_rank_tokens(rank_),
@@ -107,15 +110,14 @@ TableSizes TableWriter::sizes(const Plan& plan, const Padding& padding) const {
 
 std::size_t TableWriter::device_bytes(const Plan& plan, const TableSizes& sizes) const {
   return device_bytes_for(config_, index(plan.num_tokens()), index(sizes.padded_num_tokens),
-                          index(sizes.num_local_reqs));
+                          index(sizes.num_local_reqs), index(sizes.padded_num_reqs));
 }
 
 std::size_t TableWriter::host_bytes(const TableSizes& sizes) const {
   return host_bytes_for(index(sizes.num_local_reqs), index(sizes.padded_num_reqs));
 }
 
-void TableWriter::write(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
-                        std::span<std::byte> device_arena, std::span<std::byte> host_memory) {
+void TableWriter::check(const Plan& plan, const BatchView& batch) const {
   if (!plan.is_made_from(batch.scheduled)) {
     fail(kRoom, "the plan (", plan.num_reqs(), " requests, ", plan.num_tokens(),
          " tokens) was made from another batch than the one given (",
@@ -125,36 +127,81 @@ void TableWriter::write(const Plan& plan, const BatchView& batch, const TableSiz
   if (plan.num_reqs() == 0) {
     fail(kRoom, "a batch of 0 requests has no tables, expected 1 or more");
   }
+}
+
+std::span<const RankSegment> TableWriter::rows(const Plan& plan) const {
+  const auto segments = plan.segments(rank_);
+  return segments.empty() ? std::span(&kIdleRow, 1) : segments;
+}
+
+bool TableWriter::is_current(const Plan& plan, const BatchView& batch,
+                             const TableSizes& sizes) const {
+  if (written_revision_ == 0 || plan.revision() != written_revision_ || sizes != written_sizes_) {
+    return false;
+  }
+  return std::ranges::equal(rows(plan), written_idx_mapping_,
+                            [&batch](const RankSegment& row, std::int64_t slot) {
+                              return batch.idx_mapping[index(row.req_idx)] == slot;
+                            });
+}
+
+void TableWriter::write(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
+                        std::span<std::byte> device_arena, std::span<std::byte> host_memory) {
+  check(plan, batch);
   check_memory("device arena", device_arena, device_bytes(plan, sizes));
   check_memory("host memory", host_memory, host_bytes(sizes));
+  cut_device(plan, sizes, device_arena);
+  cut_host(sizes, host_memory);
+  write_gathered(plan, sizes.padded_num_tokens);
+  write_host_rows(plan, batch);
+  write_device_rows();
+  written_revision_ = plan.revision();
+  written_sizes_ = sizes;
+  written_idx_mapping_.assign(host_.idx_mapping.begin(), host_.idx_mapping.end());
+}
 
+void TableWriter::write_host(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
+                             std::span<std::byte> host_memory) {
+  check(plan, batch);
+  if (!is_current(plan, batch, sizes)) {
+    fail(kRoom, "the device tables are of another step, expected those of this plan (revision ",
+         plan.revision(), ", written ", written_revision_, ")");
+  }
+  check_memory("host memory", host_memory, host_bytes(sizes));
+  cut_host(sizes, host_memory);
+  write_host_rows(plan, batch);
+}
+
+void TableWriter::cut_device(const Plan& plan, const TableSizes& sizes,
+                             std::span<std::byte> arena) {
   const auto num_gathered = index(sizes.padded_num_tokens) * index(config_.pcp_size);
   const auto num_local_reqs = index(sizes.num_local_reqs);
-  const auto padded_num_reqs = index(sizes.padded_num_reqs);
-  Cutter device(device_arena);
-  device_.hidden_restore_idx = device.cut<std::int64_t>(index(plan.num_tokens()));
-  device_.padded_gather_idx = device.cut<std::int64_t>(num_gathered);
-  device_.idx_mapping = device.cut<std::int64_t>(num_local_reqs);
-  device_.query_start_loc =
-      device.cut<std::int32_t>(2 * index(config_.limits.max_num_reqs) + 1);
-  device_.cu_num_logits = device.cut<std::int32_t>(num_local_reqs + 1);
-  device_.gathered_kv_write_mask = device.cut<bool>(num_gathered);
-  device_.num_bytes = device.used();
-  Cutter host(host_memory);
-  host_.req_idx = host.cut<std::int64_t>(num_local_reqs);
-  host_.idx_mapping = host.cut<std::int64_t>(num_local_reqs);
-  host_.num_scheduled_tokens = host.cut<std::int32_t>(num_local_reqs);
-  host_.start_pos = host.cut<std::int32_t>(num_local_reqs);
-  host_.prefill_len = host.cut<std::int32_t>(num_local_reqs);
-  host_.num_computed_prefill_tokens = host.cut<std::int32_t>(num_local_reqs);
-  host_.query_start_loc = host.cut<std::int32_t>(padded_num_reqs + 1);
-  host_.seq_lens_upper_bound = host.cut<std::int32_t>(padded_num_reqs);
-  host_.cu_num_logits = host.cut<std::int32_t>(num_local_reqs + 1);
-  host_.is_prefilling = host.cut<bool>(padded_num_reqs);
-  host_.num_bytes = host.used();
+  Cutter cutter(arena);
+  device_.hidden_restore_idx = cutter.cut<std::int64_t>(index(plan.num_tokens()));
+  device_.padded_gather_idx = cutter.cut<std::int64_t>(num_gathered);
+  device_.idx_mapping = cutter.cut<std::int64_t>(num_local_reqs);
+  device_.query_start_loc = cutter.cut<std::int32_t>(2 * index(config_.limits.max_num_reqs) + 1);
+  device_.cu_num_logits = cutter.cut<std::int32_t>(num_local_reqs + 1);
+  device_.logits_indices = cutter.cut<std::int32_t>(index(sizes.padded_num_reqs));
+  device_.gathered_kv_write_mask = cutter.cut<bool>(num_gathered);
+  device_.num_bytes = cutter.used();
+}
 
-  write_gathered(plan, sizes.padded_num_tokens);
-  write_rows(plan, batch);
+void TableWriter::cut_host(const TableSizes& sizes, std::span<std::byte> memory) {
+  const auto num_local_reqs = index(sizes.num_local_reqs);
+  const auto padded_num_reqs = index(sizes.padded_num_reqs);
+  Cutter cutter(memory);
+  host_.req_idx = cutter.cut<std::int64_t>(num_local_reqs);
+  host_.idx_mapping = cutter.cut<std::int64_t>(num_local_reqs);
+  host_.num_scheduled_tokens = cutter.cut<std::int32_t>(num_local_reqs);
+  host_.start_pos = cutter.cut<std::int32_t>(num_local_reqs);
+  host_.prefill_len = cutter.cut<std::int32_t>(num_local_reqs);
+  host_.num_computed_prefill_tokens = cutter.cut<std::int32_t>(num_local_reqs);
+  host_.query_start_loc = cutter.cut<std::int32_t>(padded_num_reqs + 1);
+  host_.seq_lens_upper_bound = cutter.cut<std::int32_t>(padded_num_reqs);
+  host_.cu_num_logits = cutter.cut<std::int32_t>(num_local_reqs + 1);
+  host_.is_prefilling = cutter.cut<bool>(padded_num_reqs);
+  host_.num_bytes = cutter.used();
 }
 
 void TableWriter::write_gathered(const Plan& plan, std::int32_t padded_num_tokens) {
@@ -180,15 +227,11 @@ void TableWriter::write_gathered(const Plan& plan, std::int32_t padded_num_token
   }
 }
 
-void TableWriter::write_rows(const Plan& plan, const BatchView& batch) {
-  auto segments = plan.segments(rank_);
-  if (segments.empty()) {
-    segments = {&kIdleRow, 1};
-  }
+void TableWriter::write_host_rows(const Plan& plan, const BatchView& batch) {
   const bool has_logits = plan.num_rank_tokens(rank_) > 0;
   std::int32_t end = 0;
-  for (std::size_t row = 0; row < segments.size(); ++row) {
-    const auto& segment = segments[row];
+  std::size_t row = 0;
+  for (const auto& segment : rows(plan)) {
     const auto req = index(segment.req_idx);
     const auto prefill_len = batch.prefill_len[req];
     const auto start_pos =
@@ -204,17 +247,23 @@ void TableWriter::write_rows(const Plan& plan, const BatchView& batch) {
     host_.query_start_loc[row] = end;
     host_.cu_num_logits[row] = has_logits ? static_cast<std::int32_t>(row) : 0;
     end += segment.num_tokens;
+    ++row;
   }
-  const auto num_rows = segments.size();
-  host_.cu_num_logits[num_rows] = has_logits ? static_cast<std::int32_t>(num_rows) : 0;
-  std::ranges::fill(host_.query_start_loc.subspan(num_rows), end);
-  std::ranges::fill(host_.seq_lens_upper_bound.subspan(num_rows), 0);
-  std::ranges::fill(host_.is_prefilling.subspan(num_rows), false);
+  host_.cu_num_logits[row] = has_logits ? static_cast<std::int32_t>(row) : 0;
+  std::ranges::fill(host_.query_start_loc.subspan(row), end);
+  std::ranges::fill(host_.seq_lens_upper_bound.subspan(row), 0);
+  std::ranges::fill(host_.is_prefilling.subspan(row), false);
+}
 
+void TableWriter::write_device_rows() {
+  const auto num_ends = host_.query_start_loc.size();
+  const auto last_end = host_.query_start_loc.back();
   std::ranges::copy(host_.idx_mapping, device_.idx_mapping.begin());
   std::ranges::copy(host_.cu_num_logits, device_.cu_num_logits.begin());
-  std::ranges::copy(host_.query_start_loc.first(num_rows + 1), device_.query_start_loc.begin());
-  std::ranges::fill(device_.query_start_loc.subspan(num_rows + 1), end);
+  std::ranges::copy(host_.query_start_loc, device_.query_start_loc.begin());
+  std::ranges::fill(device_.query_start_loc.subspan(num_ends), last_end);
+  std::ranges::transform(host_.query_start_loc.subspan(1), device_.logits_indices.begin(),
+                         [](std::int32_t end) { return end - 1; });
 }
 
 }  // namespace pyvllm_pp

@@ -1,6 +1,5 @@
 """The PCP manager of a runner, on the core: plan, tables, local batch, restore."""
 
-import copy
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,19 +11,11 @@ from vllm.v1.worker.gpu.input_batch import InputBatch
 from vllm.v1.worker.gpu.pcp_manager import PCPManager
 
 from pyvllm_pp.batch import Batch
+from pyvllm_pp.host.local_views import LocalViews, changed
 from pyvllm_pp.host.settings import Settings
-from pyvllm_pp.host.staging import Staging, split_tables
+from pyvllm_pp.host.staging import DeviceTables, Staging
 from pyvllm_pp.plan import PlanConfig, Planner
 from pyvllm_pp.tables import StepTables, TableWriter, device_arena_bytes
-
-_TABLE_DTYPES = (
-    torch.int64,  # hidden_restore_idx
-    torch.int64,  # padded_gather_idx
-    torch.int64,  # idx_mapping
-    torch.int32,  # query_start_loc
-    torch.int32,  # cu_num_logits
-    torch.bool,  # gathered_kv_write_mask
-)
 
 
 class NativePCPManager(PCPManager):
@@ -64,6 +55,8 @@ class NativePCPManager(PCPManager):
         self._staging = Staging(
             device_arena_bytes(config), self.ring_depth, self.device
         )
+        self._device_tables: DeviceTables | None = None
+        self._views = LocalViews(buffers)
 
     @staticmethod
     def validate_config(vllm_config: VllmConfig, supports_mm_inputs: bool) -> None:
@@ -91,13 +84,15 @@ class NativePCPManager(PCPManager):
     def partition_batch(self, input_batch: InputBatch, batch_desc: Any) -> InputBatch:
         """Make the PCP-local batch that the forward runs on; keep the global one."""
         tables = self._write_tables(input_batch, batch_desc)
-        packed = self._staging.to_device(sum(tables.device_sizes))
-        device_tables = split_tables(packed, tables.device_sizes, _TABLE_DTYPES)
+        if tables.is_new or self._device_tables is None:
+            self._device_tables = self._staging.commit(tables.device_sizes)
+        device_tables = self._device_tables
         self._global_batch = input_batch
-        self._hidden_restore_idx, self._padded_gather_idx = device_tables[:2]
-        self._gathered_kv_write_mask = device_tables[5]
+        self._hidden_restore_idx = device_tables.hidden_restore_idx
+        self._padded_gather_idx = device_tables.padded_gather_idx
+        self._gathered_kv_write_mask = device_tables.gathered_kv_write_mask
         self._gather_tokens(input_batch, tables)
-        self._local_batch = self._local_view(input_batch, tables, *device_tables[2:5])
+        self._local_batch = self._local_view(input_batch, tables, device_tables)
         return self._local_batch
 
     def _write_tables(self, input_batch: InputBatch, batch_desc: Any) -> StepTables:
@@ -123,65 +118,56 @@ class NativePCPManager(PCPManager):
         return self._writer.write(
             plan,
             batch,
-            self._staging.next(),
+            self._staging.peek(),
             padded_num_tokens=padded_num_tokens,
             padded_num_reqs=padded_num_reqs,
+            reuse=True,
         )
 
     def _gather_tokens(self, input_batch: InputBatch, tables: StepTables) -> None:
         """Bring this rank's token ids and positions into the captured buffers."""
-        buffers = self.input_buffers
         num_tokens, padded = tables.num_local_tokens, tables.padded_num_tokens
+        views = self._views.tokens(padded)
         assert self._padded_gather_idx is not None
         rank_start = self.pcp_rank * padded
         gather_idx = self._padded_gather_idx[rank_start : rank_start + padded]
         self._local_gather_idx = gather_idx
-        input_ids, positions = buffers.input_ids[:padded], buffers.positions[:padded]
-        torch.index_select(input_batch.input_ids, 0, gather_idx, out=input_ids)
+        torch.index_select(input_batch.input_ids, 0, gather_idx, out=views.input_ids)
         # Positions come from the device: after a rejected draft the host's lag behind.
-        torch.index_select(input_batch.positions, 0, gather_idx, out=positions)
-        buffers.is_padding[:num_tokens].fill_(False)
+        torch.index_select(input_batch.positions, 0, gather_idx, out=views.positions)
+        views.is_padding.fill_(False)
         if padded > num_tokens:
-            buffers.is_padding[num_tokens:padded].fill_(True)
-            input_ids[num_tokens:].zero_()
-            positions[num_tokens:].zero_()
+            views.is_padding[num_tokens:].fill_(True)
+            views.input_ids[num_tokens:].zero_()
+            views.positions[num_tokens:].zero_()
 
     def _local_view(
-        self,
-        input_batch: InputBatch,
-        tables: StepTables,
-        idx_mapping: torch.Tensor,
-        query_start_loc: torch.Tensor,
-        cu_num_logits: torch.Tensor,
+        self, input_batch: InputBatch, tables: StepTables, device_tables: DeviceTables
     ) -> InputBatch:
-        buffers, host = self.input_buffers, tables.host
-        num_reqs, padded_num_reqs = tables.num_local_reqs, tables.padded_num_reqs
-        padded = tables.padded_num_tokens
-        buffers.query_start_loc.copy_(query_start_loc)
-        local_query_start_loc = buffers.query_start_loc[: padded_num_reqs + 1]
-        # Local logits are never sampled: the restored global rows are.
-        logits_indices = local_query_start_loc[1:] - 1
-        seq_lens = buffers.seq_lens[:padded_num_reqs]
-        self._write_seq_lens(seq_lens, logits_indices[:num_reqs], tables)
+        host, num_reqs = tables.host, tables.num_local_reqs
+        tokens = self._views.tokens(tables.padded_num_tokens)
+        rows = self._views.rows(tables.padded_num_reqs)
+        self.input_buffers.query_start_loc.copy_(device_tables.query_start_loc)
+        self._write_seq_lens(rows.seq_lens, device_tables.logits_indices, tables)
         has_prefill = bool(host.is_prefilling.any())
 
-        local_batch = copy.copy(input_batch)
-        vars(local_batch).update(
+        return changed(
+            input_batch,
             req_ids=[input_batch.req_ids[row] for row in host.req_idx.tolist()],
             num_reqs=num_reqs,
-            num_reqs_after_padding=padded_num_reqs,
-            idx_mapping=idx_mapping,
+            num_reqs_after_padding=tables.padded_num_reqs,
+            idx_mapping=device_tables.idx_mapping,
             idx_mapping_np=host.idx_mapping,
-            expanded_idx_mapping=idx_mapping,
-            expanded_local_pos=input_batch.expanded_local_pos.new_zeros(num_reqs),
+            expanded_idx_mapping=device_tables.idx_mapping,
+            expanded_local_pos=self._views.zeros(num_reqs),
             num_scheduled_tokens=host.num_scheduled_tokens,
             num_tokens=tables.num_local_tokens,
-            num_tokens_after_padding=padded,
+            num_tokens_after_padding=tables.padded_num_tokens,
             num_draft_tokens=0,
             num_draft_tokens_per_req=None,
-            query_start_loc=local_query_start_loc,
+            query_start_loc=rows.query_start_loc,
             query_start_loc_np=host.query_start_loc,
-            seq_lens=seq_lens,
+            seq_lens=rows.seq_lens,
             seq_lens_cpu_upper_bound=torch.from_numpy(host.seq_lens_upper_bound),
             dcp_local_seq_lens=None,
             dcp_local_seq_lens_cpu_upper_bound=self._dcp_upper_bound(
@@ -195,29 +181,29 @@ class NativePCPManager(PCPManager):
             has_prefill=has_prefill,
             decode_graph_eligible=not has_prefill,
             prefill_runs_as_decode_np=None,
-            input_ids=buffers.input_ids[:padded],
-            positions=buffers.positions[:padded],
-            is_padding=buffers.is_padding[:padded],
-            logits_indices=logits_indices,
-            cu_num_logits=cu_num_logits,
+            input_ids=tokens.input_ids,
+            positions=tokens.positions,
+            is_padding=tokens.is_padding,
+            # Local logits are never sampled: the restored global rows are.
+            logits_indices=device_tables.logits_indices,
+            cu_num_logits=device_tables.cu_num_logits,
             cu_num_logits_np=host.cu_num_logits,
             prompt_lens=None,
         )
-        return local_batch
 
     def _write_seq_lens(
         self, seq_lens: torch.Tensor, last_rows: torch.Tensor, tables: StepTables
     ) -> None:
         """Sequence lengths of the rows: each row's last position plus one."""
+        if tables.num_local_tokens == 0:
+            seq_lens.zero_()
+            return
         num_reqs = tables.num_local_reqs
-        if tables.num_local_tokens > 0:
-            last_positions = self.input_buffers.positions.index_select(0, last_rows)
-            torch.add(last_positions, 1, out=seq_lens[:num_reqs])
-            num_zeroed_from = num_reqs
-        else:
-            num_zeroed_from = 0
-        if num_zeroed_from < tables.padded_num_reqs:
-            seq_lens[num_zeroed_from:].zero_()
+        if tables.padded_num_reqs > num_reqs:
+            seq_lens[num_reqs:].zero_()
+            seq_lens, last_rows = seq_lens[:num_reqs], last_rows[:num_reqs]
+        last_positions = self.input_buffers.positions.index_select(0, last_rows)
+        torch.add(last_positions, 1, out=seq_lens)
 
     def _dcp_upper_bound(
         self, input_batch: InputBatch, tables: StepTables

@@ -1,9 +1,11 @@
 """The staging ring, with events that stay busy as on a GPU."""
 
+import numpy as np
 import pytest
 import torch
 
-from pyvllm_pp.host.staging import Staging, split_tables
+from pyvllm_pp.host.staging import Staging
+from pyvllm_pp.tables import DeviceSizes
 
 CPU = torch.device("cpu")
 
@@ -32,53 +34,69 @@ def events() -> list[FakeEvent]:
     return FakeEvent.made
 
 
+SIZES = DeviceSizes(16, 8, 8, 16, 4, 4, 8)
+ALL = sum(SIZES)
+
+
 def test_on_cpu_the_table_is_the_buffer_and_survives_depth_minus_one_steps() -> None:
-    staging = Staging(64, 3, CPU)
-    views = []
-    for step in range(2):
-        staging.next()[:] = step
-        views.append(staging.to_device(64))
-    assert [int(view[0]) for view in views] == [0, 1]
-    staging.next()[:] = 9
-    assert [int(view[0]) for view in views] == [0, 1]
-    staging.next()[:] = 7
-    assert [int(view[0]) for view in views] == [7, 1]
+    staging = Staging(ALL, 3, CPU)
+    masks = []
+    for step in range(4):
+        arena = staging.peek()
+        arena[:] = 0
+        arena[ALL - 8 : ALL] = step % 2
+        masks.append(staging.commit(SIZES).gathered_kv_write_mask)
+        kept = masks[-2:]
+        values = [int(mask[0]) for mask in kept]
+        assert values == [(step - 1) % 2, step % 2][-len(kept) :]
+    assert masks[0].data_ptr() == masks[3].data_ptr()
+    assert staging.num_copies == 0
+
+
+def test_a_look_without_a_commit_does_not_rotate() -> None:
+    staging = Staging(ALL, 2, CPU)
+    first = staging.peek()
+    assert staging.peek() is first
+    staging.commit(SIZES)
+    assert staging.peek() is not first
+
+
+def test_tables_are_cut_in_order() -> None:
+    staging = Staging(ALL, 2, CPU)
+    staging.peek()[:ALL] = np.arange(ALL)
+    tables = staging.commit(SIZES)
+    assert [table.nbytes for table in tables] == list(SIZES)
+    raw = [table.view(torch.uint8).tolist()[0] for table in tables[:-1]]
+    assert raw == [0, 16, 24, 32, 48, 52]
+    assert tables.gathered_kv_write_mask.dtype == torch.bool
 
 
 def test_a_busy_buffer_is_left_alone_without_a_wait(events: list[FakeEvent]) -> None:
-    staging = Staging(64, 2, CPU, make_event=FakeEvent)
-    first = staging.next()
-    first[:] = 1
-    staging.to_device(64)
-    staging.next()[:] = 2
-    staging.to_device(64)
+    staging = Staging(ALL, 2, CPU, make_event=FakeEvent)
+    first = staging.peek()
+    for value in (1, 2):
+        staging.peek()[:] = value
+        staging.commit(SIZES)
     assert [event.num_records for event in events] == [1, 1]
 
-    third = staging.next()
-    third[:] = 3
+    staging.peek()[:] = 3
     assert int(first[0]) == 1, "a buffer still being copied was written"
     assert staging.num_fresh == 1
-    assert int(staging.to_device(64)[0]) == 3
+    tables = staging.commit(SIZES)
+    assert tables.cu_num_logits.view(torch.uint8).tolist() == [3] * 4
+    assert staging.num_copies == 3
 
 
 def test_a_free_buffer_is_used_again(events: list[FakeEvent]) -> None:
-    staging = Staging(64, 2, CPU, make_event=FakeEvent)
+    staging = Staging(ALL, 2, CPU, make_event=FakeEvent)
     for _ in range(6):
-        staging.next()
-        staging.to_device(64)
+        staging.peek()
+        staging.commit(SIZES)
         for event in events:
             event.done = True
     assert staging.num_fresh == 0
     assert len(events) == 2
     assert sum(event.num_records for event in events) == 6
-
-
-def test_split_tables() -> None:
-    packed = torch.arange(24, dtype=torch.uint8)
-    first, second = split_tables(packed, (16, 8), (torch.int64, torch.bool))
-    assert first.shape == (2,)
-    assert first.data_ptr() == packed.data_ptr()
-    assert second.tolist() == [True] * 8
 
 
 def test_a_ring_of_one_is_refused() -> None:

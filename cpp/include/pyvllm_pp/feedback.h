@@ -55,7 +55,8 @@ class FeedbackRing {
   /// ready -> consumed for the entry of the present step minus depth. Writes each request's slot,
   /// or -1 where it needs no token or its slot was freed since the post.
   /// Throws `FeedbackOrderError` when that entry is posted but not ready, when the present step
-  /// has consumed already, or before the first step; `std::invalid_argument` when `idx_mapping` is not as long as `due_num_reqs()`.
+  /// has consumed already, or before the first step; `std::invalid_argument` when `idx_mapping` is
+  /// not as long as `due_num_reqs()`.
   Consumed consume(std::span<std::int64_t> idx_mapping);
 
   /// Number of requests of the entry due at the present step; 0 when there is none.

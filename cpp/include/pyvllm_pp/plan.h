@@ -59,7 +59,7 @@ class Plan {
   [[nodiscard]] bool has_prefill() const { return has_prefill_; }
   /// Whether the plan was made from exactly these inputs. Cost: one comparison of the arrays.
   [[nodiscard]] bool is_made_from(const ScheduledView& scheduled) const;
-  /// Grows by one whenever a `Planner` writes the plan anew; 0 before the first.
+  /// Another number, unique in the process, whenever a `Planner` writes the plan anew; 0 before.
   [[nodiscard]] std::uint64_t revision() const { return revision_; }
 
  private:

@@ -22,6 +22,7 @@ struct DeviceTables {
   std::span<std::int64_t> idx_mapping;         // [num_local_reqs] local row -> request slot
   std::span<std::int32_t> query_start_loc;     // [max_local_reqs + 1], padded with the last value
   std::span<std::int32_t> cu_num_logits;       // [num_local_reqs + 1]
+  std::span<std::int32_t> logits_indices;      // [padded_num_reqs] each row's last token
   std::span<bool> gathered_kv_write_mask;      // [pcp_size * padded_num_tokens]
   std::size_t num_bytes = 0;                   // used bytes of the arena, from its first
 };
@@ -43,6 +44,8 @@ struct HostTables {
 
 /// Sizes of one rank's step, known before anything is written.
 struct TableSizes {
+  friend bool operator==(const TableSizes&, const TableSizes&) = default;
+
   std::int32_t num_local_reqs;     ///< at least 1: an idle rank has one row of no tokens
   std::int32_t num_local_tokens;   ///< real tokens of this rank
   std::int32_t padded_num_reqs;    ///< rows after graph padding
@@ -80,18 +83,36 @@ class TableWriter {
   void write(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
              std::span<std::byte> device_arena, std::span<std::byte> host_memory);
 
+  /// Whether the device tables written last are those of this step: the same plan, padding and
+  /// request slots. They do not depend on anything else of the batch.
+  [[nodiscard]] bool is_current(const Plan& plan, const BatchView& batch,
+                                const TableSizes& sizes) const;
+
+  /// Writes the host tables alone, where the device tables written last are current.
+  /// Throws as `write`, and `std::invalid_argument` where they are not.
+  void write_host(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
+                  std::span<std::byte> host_memory);
+
   [[nodiscard]] const DeviceTables& device() const { return device_; }
   [[nodiscard]] const HostTables& host() const { return host_; }
   [[nodiscard]] std::int32_t rank() const { return rank_; }
 
  private:
   void write_gathered(const Plan& plan, std::int32_t padded_num_tokens);
-  void write_rows(const Plan& plan, const BatchView& batch);
+  void write_host_rows(const Plan& plan, const BatchView& batch);
+  void write_device_rows();
+  void check(const Plan& plan, const BatchView& batch) const;
+  void cut_device(const Plan& plan, const TableSizes& sizes, std::span<std::byte> arena);
+  void cut_host(const TableSizes& sizes, std::span<std::byte> memory);
+  [[nodiscard]] std::span<const RankSegment> rows(const Plan& plan) const;
 
   PlanConfig config_;
   std::int32_t rank_;
   DeviceTables device_;
   HostTables host_;
+  std::uint64_t written_revision_ = 0;  // plan of the device tables, 0 for none
+  TableSizes written_sizes_{};
+  std::vector<std::int64_t> written_idx_mapping_;  // [num_local_reqs]
 };
 
 /// A ring of equal arenas: memory handed out stays untouched for `depth - 1` further steps.
