@@ -46,7 +46,7 @@ class Planner:
 def device_arena_bytes(config: PlanConfig) -> int: ...
 def host_arena_bytes(config: PlanConfig) -> int: ...
 
-_DeviceSizes = tuple[int, int, int, int, int, int, int]
+_DeviceSizes = tuple[int, int, int, int, int, int, int, int]
 _HostTables = tuple[
     NDArray[np.int64],
     NDArray[np.int64],

@@ -39,6 +39,7 @@ class DeviceSizes(NamedTuple):
     cu_num_logits: int  # int32 [num_local_reqs + 1]
     logits_indices: int  # int32 [padded_num_reqs]
     gathered_kv_write_mask: int  # bool [pcp_size * padded_num_tokens]
+    gathered_is_padding: int  # bool [pcp_size * padded_num_tokens]
 
 
 class HostTables(NamedTuple):
@@ -135,13 +136,14 @@ class DeviceTables(NamedTuple):
     cu_num_logits: Int32Array
     logits_indices: Int32Array
     gathered_kv_write_mask: BoolArray
+    gathered_is_padding: BoolArray
 
 
 def device_tables(arena: NDArray[np.uint8], sizes: DeviceSizes) -> DeviceTables:
     """View the tables in `arena`, as the worker does with tensors."""
     ends = np.cumsum(sizes).tolist()
     starts = [0, *ends[:-1]]
-    dtypes = (np.int64,) * 3 + (np.int32,) * 3 + (np.bool_,)
+    dtypes = (np.int64,) * 3 + (np.int32,) * 3 + (np.bool_,) * 2
     return DeviceTables(
         *(
             arena[start:end].view(dtype)

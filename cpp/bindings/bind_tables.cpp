@@ -20,11 +20,11 @@ py::tuple host_tuple(const HostTables& host, const py::object& owner) {
 
 /// Bytes of each device table, in the order in which they lie in the arena.
 py::tuple device_sizes(const DeviceTables& device) {
-  return py::make_tuple(device.hidden_restore_idx.size_bytes(),
-                        device.padded_gather_idx.size_bytes(), device.idx_mapping.size_bytes(),
-                        device.query_start_loc.size_bytes(), device.cu_num_logits.size_bytes(),
-                        device.logits_indices.size_bytes(),
-                        device.gathered_kv_write_mask.size_bytes());
+  return py::make_tuple(
+      device.hidden_restore_idx.size_bytes(), device.padded_gather_idx.size_bytes(),
+      device.idx_mapping.size_bytes(), device.query_start_loc.size_bytes(),
+      device.cu_num_logits.size_bytes(), device.logits_indices.size_bytes(),
+      device.gathered_kv_write_mask.size_bytes(), device.gathered_is_padding.size_bytes());
 }
 
 /// Fresh host memory a step: vLLM keeps these arrays beyond the step.

@@ -49,7 +49,7 @@ std::size_t device_bytes_for(const PlanConfig& config, std::size_t num_tokens,
   return sizeof(std::int64_t) * (num_tokens + num_gathered + num_local_reqs) +
          sizeof(std::int32_t) *
              (2 * index(config.limits.max_num_reqs) + 1 + num_local_reqs + 1 + padded_num_reqs) +
-         sizeof(bool) * num_gathered;
+         sizeof(bool) * 2 * num_gathered;
 }
 
 std::size_t host_bytes_for(std::size_t num_local_reqs, std::size_t padded_num_reqs) {
@@ -184,6 +184,7 @@ void TableWriter::cut_device(const Plan& plan, const TableSizes& sizes,
   device_.cu_num_logits = cutter.cut<std::int32_t>(num_local_reqs + 1);
   device_.logits_indices = cutter.cut<std::int32_t>(index(sizes.padded_num_reqs));
   device_.gathered_kv_write_mask = cutter.cut<bool>(num_gathered);
+  device_.gathered_is_padding = cutter.cut<bool>(num_gathered);
   device_.num_bytes = cutter.used();
 }
 
@@ -224,6 +225,8 @@ void TableWriter::write_gathered(const Plan& plan, std::int32_t padded_num_token
     const auto unused = index(padded_num_tokens) - used;
     std::ranges::fill(device_.padded_gather_idx.subspan(rank_start + used, unused), 0);
     std::ranges::fill(device_.gathered_kv_write_mask.subspan(rank_start + used, unused), false);
+    std::ranges::fill(device_.gathered_is_padding.subspan(rank_start, used), false);
+    std::ranges::fill(device_.gathered_is_padding.subspan(rank_start + used, unused), true);
   }
 }
 

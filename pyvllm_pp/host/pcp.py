@@ -11,14 +11,18 @@ from vllm.v1.worker.gpu.input_batch import InputBatch
 from vllm.v1.worker.gpu.pcp_manager import PCPManager
 
 from pyvllm_pp.batch import Batch
+from pyvllm_pp.host.compat import adapter
 from pyvllm_pp.host.local_views import LocalViews, changed
 from pyvllm_pp.host.settings import Settings
 from pyvllm_pp.host.staging import DeviceTables, Staging
 from pyvllm_pp.plan import PlanConfig, Planner
 from pyvllm_pp.tables import StepTables, TableWriter, device_arena_bytes
 
+# What this version's local batch has beside 0.32's.
+_Face = adapter().ManagerFace
 
-class NativePCPManager(PCPManager):
+
+class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
     """vLLM's PCP manager with its host work done by the core.
 
     ``get_num_tokens_for_dispatch`` makes the plan of a step, ``partition_batch`` writes
@@ -65,7 +69,8 @@ class NativePCPManager(PCPManager):
         Raises:
             NotImplementedError: names the configuration.
         """
-        PCPManager.validate_config(vllm_config, supports_mm_inputs)
+        view = adapter().validation_view(vllm_config)
+        PCPManager.validate_config(view, supports_mm_inputs)
         if (
             vllm_config.parallel_config.prefill_context_parallel_size > 1
             and vllm_config.model_config.runner_type == "pooling"
@@ -91,7 +96,7 @@ class NativePCPManager(PCPManager):
         self._hidden_restore_idx = device_tables.hidden_restore_idx
         self._padded_gather_idx = device_tables.padded_gather_idx
         self._gathered_kv_write_mask = device_tables.gathered_kv_write_mask
-        self._gather_tokens(input_batch, tables)
+        self._gather_tokens(input_batch, tables, device_tables)
         self._local_batch = self._local_view(input_batch, tables, device_tables)
         return self._local_batch
 
@@ -124,20 +129,20 @@ class NativePCPManager(PCPManager):
             reuse=True,
         )
 
-    def _gather_tokens(self, input_batch: InputBatch, tables: StepTables) -> None:
+    def _gather_tokens(
+        self, input_batch: InputBatch, tables: StepTables, device_tables: DeviceTables
+    ) -> None:
         """Bring this rank's token ids and positions into the captured buffers."""
         num_tokens, padded = tables.num_local_tokens, tables.padded_num_tokens
         views = self._views.tokens(padded)
-        assert self._padded_gather_idx is not None
-        rank_start = self.pcp_rank * padded
-        gather_idx = self._padded_gather_idx[rank_start : rank_start + padded]
+        own = slice(self.pcp_rank * padded, (self.pcp_rank + 1) * padded)
+        gather_idx = device_tables.padded_gather_idx[own]
         self._local_gather_idx = gather_idx
         torch.index_select(input_batch.input_ids, 0, gather_idx, out=views.input_ids)
         # Positions come from the device: after a rejected draft the host's lag behind.
         torch.index_select(input_batch.positions, 0, gather_idx, out=views.positions)
-        views.is_padding.fill_(False)
+        views.is_padding.copy_(device_tables.gathered_is_padding[own])
         if padded > num_tokens:
-            views.is_padding[num_tokens:].fill_(True)
             views.input_ids[num_tokens:].zero_()
             views.positions[num_tokens:].zero_()
 
@@ -170,9 +175,6 @@ class NativePCPManager(PCPManager):
             seq_lens=rows.seq_lens,
             seq_lens_cpu_upper_bound=torch.from_numpy(host.seq_lens_upper_bound),
             dcp_local_seq_lens=None,
-            dcp_local_seq_lens_cpu_upper_bound=self._dcp_upper_bound(
-                input_batch, tables
-            ),
             num_computed_tokens_np=host.start_pos,
             prefill_len_np=host.prefill_len,
             num_computed_prefill_tokens_np=host.num_computed_prefill_tokens,
@@ -183,12 +185,17 @@ class NativePCPManager(PCPManager):
             prefill_runs_as_decode_np=None,
             input_ids=tokens.input_ids,
             positions=tokens.positions,
-            is_padding=tokens.is_padding,
+            is_padding=self.local_is_padding(
+                tokens.is_padding, device_tables.gathered_is_padding
+            ),
             # Local logits are never sampled: the restored global rows are.
             logits_indices=device_tables.logits_indices,
             cu_num_logits=device_tables.cu_num_logits,
             cu_num_logits_np=host.cu_num_logits,
             prompt_lens=None,
+            **self.local_extras(
+                input_batch, tables, self._dcp_upper_bound(input_batch, tables)
+            ),
         )
 
     def _write_seq_lens(

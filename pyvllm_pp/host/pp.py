@@ -1,20 +1,27 @@
 """Feedback: sampled tokens go from the last stage to the earlier ones, on the core."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Self
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from vllm.utils.torch_utils import async_tensor_h2d
 from vllm.v1.worker.gpu.input_batch import InputBatch
 from vllm.v1.worker.gpu.pp_utils import PPHandler
 
 from pyvllm_pp.batch import Batch, BoolArray
 from pyvllm_pp.feedback import Consumed, FeedbackRing, need_sampled_mask
+from pyvllm_pp.host.compat import adapter
 from pyvllm_pp.host.message import FeedbackMessage, PendingFeedback
 
+# This version's names and arguments of the methods below.
+_Face = adapter().HandlerFace
 
-class FeedbackHandler(PPHandler):
+
+class FeedbackHandler(_Face, PPHandler):  # type: ignore[valid-type,misc]
     """vLLM's PP handler with the ring of the core, one message a step, no host wait.
 
     The last stage sends step T's tokens in one broadcast; an earlier stage posts the
@@ -38,6 +45,7 @@ class FeedbackHandler(PPHandler):
         handler.num_received = 0
         handler._pending = {}
         handler._sending = deque()
+        handler._is_sent = False
         # On CPU a blocking broadcast would make the stages take turns; on a GPU the
         # call only enqueues on the side stream.
         handler._async_op = handler.device.type == "cpu"
@@ -46,21 +54,20 @@ class FeedbackHandler(PPHandler):
     _pending: dict[int, PendingFeedback]
     _sending: deque[tuple[Any, torch.Tensor]]
     _async_op: bool
+    _is_sent: bool
 
     def on_req_idx_freed(self, req_idx: int) -> None:
         """A slot was freed: feedback on its way to it is for nobody."""
         self.ring.free_slot(req_idx)
 
-    def get_prev_sampled_outputs(
-        self, draft_tokens_to_update: torch.Tensor | None = None
-    ) -> dict[str, torch.Tensor] | None:
+    def consume_due(
+        self,
+    ) -> tuple[PendingFeedback, torch.Tensor, NDArray[np.int64]] | None:
         """Begin a step and consume the feedback that is due at it.
 
         Returns:
-            Arguments of ``postprocess_sampled``: ``sampled_tokens`` int64 ``[num_reqs,
-            max_sample_len]``, ``num_sampled`` and ``num_rejected`` int32
-            ``[num_reqs]``, ``idx_mapping`` int64 ``[num_reqs]`` with -1 for requests
-            left out. None when no request needs an update.
+            The feedback, and its requests' slots int64 ``[num_reqs]`` on the device and
+            on the host, -1 for requests left out. None when no request needs an update.
 
         Raises:
             FeedbackOrderError: the feedback is that of another step or other requests.
@@ -78,12 +85,10 @@ class FeedbackHandler(PPHandler):
         idx_mapping = pending.idx_mapping
         if consumed is Consumed.filtered:
             idx_mapping = async_tensor_h2d(idx_mapping_np, device=self.device)
-        if pending.draft_tokens is not None and draft_tokens_to_update is not None:
-            pending.update_drafts(draft_tokens_to_update, idx_mapping_np)
-        return {**pending.message.outputs(), "idx_mapping": idx_mapping}
+        return pending, idx_mapping, idx_mapping_np
 
-    def receive(self, input_batch: InputBatch) -> bool:
-        """Post the receive of this step's tokens.
+    def post_receive(self, input_batch: InputBatch, with_drafts: bool) -> bool:
+        """Post the receive of this step's tokens, and of its drafts.
 
         Returns:
             Whether every request of the batch needs its token.
@@ -97,7 +102,9 @@ class FeedbackHandler(PPHandler):
             self.broadcast_stream.wait_stream(self._current_stream())
             message = self._new_message(input_batch.num_reqs)
             works = [self._broadcast(message.packed)]
-            drafts = self._receive_drafts(input_batch.num_reqs, works)
+            drafts = None
+            if with_drafts:
+                drafts = self._receive_drafts(input_batch.num_reqs, works)
             received = PendingFeedback(
                 step=self.ring.step,
                 digest=self._digest(input_batch),
@@ -121,7 +128,8 @@ class FeedbackHandler(PPHandler):
     ) -> None:
         """Send this step's tokens to the earlier stages, unless none needs them."""
         assert self.is_last_rank
-        if self._need_sampled(input_batch) is None:
+        self._is_sent = self._need_sampled(input_batch) is not None
+        if not self._is_sent:
             return
         main_stream = self._current_stream()
         with torch.cuda.stream(self.broadcast_stream):
@@ -138,17 +146,21 @@ class FeedbackHandler(PPHandler):
             for tensor in (sampled_token_ids, num_sampled, num_rejected):
                 tensor.record_stream(self.broadcast_stream)
 
-    def broadcast_drafts(
-        self, draft_tokens: torch.Tensor, input_batch: InputBatch
-    ) -> None:
-        """Send the drafts, so that earlier stages embed real token ids."""
+    def send_drafts(self, make_drafts: Callable[[], torch.Tensor]) -> None:
+        """Send the drafts of a step whose tokens were sent.
+
+        Args:
+            make_drafts: makes them, int64 ``[num_reqs, num_speculative_steps]``, on the
+                side stream.
+        """
         assert self.is_last_rank
-        if self._need_sampled(input_batch) is None:
+        if not self._is_sent:
             return
         with torch.cuda.stream(self.broadcast_stream):
             self.broadcast_stream.wait_stream(self._current_stream())
-            self._send(draft_tokens[input_batch.idx_mapping].contiguous())
-            input_batch.idx_mapping.record_stream(self.broadcast_stream)
+            drafts = make_drafts().contiguous()
+            self._send(drafts)
+            drafts.record_stream(self.broadcast_stream)
 
     def close(self) -> None:
         """Forget what is on its way; nobody will consume it."""
@@ -157,9 +169,7 @@ class FeedbackHandler(PPHandler):
         self._pending.clear()
         self._sending.clear()
 
-    def _receive_drafts(self, num_reqs: int, works: list[Any]) -> torch.Tensor | None:
-        if self.num_speculative_steps == 0:
-            return None
+    def _receive_drafts(self, num_reqs: int, works: list[Any]) -> torch.Tensor:
         drafts = torch.empty(
             num_reqs, self.num_speculative_steps, dtype=torch.int64, device=self.device
         )

@@ -6,6 +6,7 @@ import torch
 from vllm.config import VllmConfig
 from vllm.v1.worker.gpu.model_runner import GPUModelRunner
 
+from pyvllm_pp.host.compat import adapter
 from pyvllm_pp.host.pcp import NativePCPManager
 from pyvllm_pp.host.pp import FeedbackHandler
 from pyvllm_pp.host.settings import Settings
@@ -17,7 +18,11 @@ else:
     _Base = object
 
 
-class PipelineRunnerMixin(_Base):
+# What this version lacks.
+_Face = adapter().RunnerFace
+
+
+class PipelineRunnerMixin(_Face, _Base):  # type: ignore[valid-type,misc]
     """The two places where a runner differs from vLLM's.
 
     The forward runs on the PCP-local batch that the manager makes; sampling, feedback

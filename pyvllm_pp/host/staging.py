@@ -18,6 +18,7 @@ _TABLE_DTYPES: tuple[torch.dtype, ...] = (
     torch.int32,  # cu_num_logits
     torch.int32,  # logits_indices
     torch.bool,  # gathered_kv_write_mask
+    torch.bool,  # gathered_is_padding
 )
 
 _WIDTHS = [dtype.itemsize for dtype in _TABLE_DTYPES]
@@ -33,6 +34,7 @@ class DeviceTables(NamedTuple):
     cu_num_logits: torch.Tensor
     logits_indices: torch.Tensor
     gathered_kv_write_mask: torch.Tensor
+    gathered_is_padding: torch.Tensor
 
 
 class Event(Protocol):

@@ -4,13 +4,17 @@ from typing import TYPE_CHECKING, Any
 
 from vllm.v1.worker.gpu_worker import Worker
 
-from pyvllm_pp.host.compat import check_version
+from pyvllm_pp.host.compat import adapter, check_version
 from pyvllm_pp.host.settings import Settings
 
 if TYPE_CHECKING:
     from vllm.v1.worker.gpu_worker import Worker as _Base
 else:
     _Base = object
+
+
+# Where this version builds its runner.
+_Face = adapter().WorkerFace
 
 
 class PipelineWorkerMixin(_Base):
@@ -34,7 +38,7 @@ class PipelineWorkerMixin(_Base):
         }
 
 
-class GPUWorker(PipelineWorkerMixin, Worker):
+class GPUWorker(PipelineWorkerMixin, _Face, Worker):  # type: ignore[valid-type,misc]
     """The worker for GPUs: ``--worker-cls pyvllm_pp.GPUWorker``."""
 
     def _make_model_runner(self) -> Any:

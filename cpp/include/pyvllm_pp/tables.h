@@ -24,6 +24,7 @@ struct DeviceTables {
   std::span<std::int32_t> cu_num_logits;       // [num_local_reqs + 1]
   std::span<std::int32_t> logits_indices;      // [padded_num_reqs] each row's last token
   std::span<bool> gathered_kv_write_mask;      // [pcp_size * padded_num_tokens]
+  std::span<bool> gathered_is_padding;         // [pcp_size * padded_num_tokens]
   std::size_t num_bytes = 0;                   // used bytes of the arena, from its first
 };
 

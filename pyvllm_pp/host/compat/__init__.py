@@ -1,11 +1,12 @@
 """What differs between the vLLM versions that the backend supports."""
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-SUPPORTED = ("0.32",)
+SUPPORTED = ("0.31", "0.32", "0.33")
 
 
 def vllm_minor(version: str) -> str:
@@ -28,6 +29,20 @@ def check_version() -> str:
             + ", ".join(f"{supported}.x" for supported in SUPPORTED)
         )
     return minor
+
+
+def adapter() -> Any:
+    """The module of the installed minor version, ``compat.v0_32`` say.
+
+    Each defines the same names: ``ManagerFace``, ``HandlerFace``, ``RunnerFace`` and
+    ``WorkerFace``, classes that stand between ours and vLLM's, and
+    ``validation_view``.
+
+    Raises:
+        RuntimeError: the installed vLLM is not a supported one.
+    """
+    name = "v" + check_version().replace(".", "_")
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 @contextmanager
