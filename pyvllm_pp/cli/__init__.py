@@ -1,0 +1,1 @@
+"""The command line: demo, verify, plan, doctor. Importing it loads no vLLM."""

@@ -1,0 +1,135 @@
+"""The program of an engine process: one request file in, one result file out.
+
+``python -m pyvllm_pp.cli.child DIRECTORY``. Start it through
+:func:`pyvllm_pp.cli.engine.run_engine`, which bounds its time and its processes.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pyvllm_pp.cli.runs import (
+    Call,
+    CallResult,
+    EngineResult,
+    EngineRun,
+    Output,
+    Sample,
+    WorkerReport,
+)
+
+REQUEST, RESULT, PHASE = "request.json", "result.json", "phase"
+
+
+def main(directory: Path) -> None:
+    """Run the engine of ``DIRECTORY/request.json``."""
+    run = EngineRun.model_validate_json((directory / REQUEST).read_text())
+    _write(directory / PHASE, "starting")
+    begin = time.monotonic()
+    llm = start(run)
+    start_seconds = time.monotonic() - begin
+    _write(directory / PHASE, "generating")
+    calls = [generate(llm, call) for call in run.calls]
+    result = EngineResult(
+        name=run.name,
+        calls=calls,
+        workers=_worker_reports(llm),
+        start_seconds=start_seconds,
+        vllm=_vllm_version(),
+    )
+    _write(directory / RESULT, result.model_dump_json())
+    _write(directory / PHASE, "stopping")
+
+
+def start(run: EngineRun) -> Any:
+    """The engine of `run`, ready for calls."""
+    from vllm import LLM
+
+    arguments: dict[str, Any] = {
+        "model": str(run.model),
+        "skip_tokenizer_init": True,
+        "dtype": run.dtype,
+        "pipeline_parallel_size": run.pp,
+        "prefill_context_parallel_size": run.pcp,
+        "tensor_parallel_size": run.tp,
+        "enable_expert_parallel": run.expert_parallel,
+        "max_num_batched_tokens": run.max_num_batched_tokens,
+        "max_num_seqs": run.max_num_seqs,
+        "max_model_len": run.max_model_len,
+        "enable_prefix_caching": run.enable_prefix_caching,
+        "enforce_eager": True,
+        "kv_cache_memory_bytes": run.kv_cache_mib << 20,
+        "additional_config": {"pyvllm_pp": run.settings},
+    }
+    return LLM(**{**arguments, **run.engine_args})
+
+
+def generate(llm: Any, call: Call) -> CallResult:
+    """Answer one call."""
+    from vllm import SamplingParams
+
+    # vLLM replaces defaults of each object, so no two prompts share one.
+    each = call.sampling
+    if isinstance(each, dict):
+        each = [each] * len(call.prompts)
+    params = [SamplingParams(detokenize=False, **kwargs) for kwargs in each]
+    prompts = [{"prompt_token_ids": prompt} for prompt in call.prompts]
+    begin = time.monotonic()
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    seconds = time.monotonic() - begin
+    return CallResult(
+        outputs=[_output(output, output.prompt_token_ids) for output in outputs],
+        seconds=seconds,
+    )
+
+
+def _output(output: Any, prompt: list[int]) -> Output:
+    given = output.prompt_logprobs or []
+    return Output(
+        samples=[_sample(sample) for sample in output.outputs],
+        num_prompt_logprobs=len(given),
+        # vLLM has nothing to say about the first token of a prompt.
+        prompt_logprobs=[
+            entries[token].logprob
+            for entries, token in zip(given, prompt, strict=False)
+            if entries is not None
+        ],
+        num_cached_tokens=output.num_cached_tokens,
+    )
+
+
+def _sample(sample: Any) -> Sample:
+    token_ids = list(sample.token_ids)
+    return Sample(
+        token_ids=token_ids,
+        logprobs=[
+            entries[token].logprob
+            for entries, token in zip(sample.logprobs or [], token_ids, strict=False)
+        ],
+        finish_reason=sample.finish_reason,
+        stop_reason=sample.stop_reason,
+    )
+
+
+def _worker_reports(llm: Any) -> list[WorkerReport]:
+    reports = llm.collective_rpc("pyvllm_pp_report")
+    return [WorkerReport.model_validate(report) for report in reports]
+
+
+def _vllm_version() -> str:
+    import vllm
+
+    return str(vllm.__version__).split("+", maxsplit=1)[0]
+
+
+def _write(path: Path, text: str) -> None:
+    """Write so that a reader sees all of it or nothing."""
+    partial = path.with_suffix(".part")
+    partial.write_text(text)
+    os.replace(partial, path)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
