@@ -1,14 +1,10 @@
 """Our manager against vLLM's own: the same local batch, field by field."""
 
-from dataclasses import fields
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from vllm.config import CUDAGraphMode
 from vllm.v1.worker.gpu.block_table import BlockTables
-from vllm.v1.worker.gpu.pcp_manager import PCPManager
 
 from pyvllm_pp.host.pcp import NativePCPManager
 from pyvllm_pp.host.settings import Settings
@@ -20,68 +16,14 @@ from tests.host.batches import (
     random_requests,
     scheduled_arrays,
 )
-
-NO_GRAPH = Descriptor(CUDAGraphMode.NONE, 0, None)
-
-
-def make_manager(cls: type, topology: Topology, rank: int, **kwargs: Any) -> Any:
-    return cls(
-        pcp_world_size=topology.pcp_size,
-        pcp_rank=rank,
-        device=torch.device("cpu"),
-        shard_decode_requests=topology.shard_decode_requests,
-        max_num_reqs=topology.max_num_reqs,
-        max_num_tokens=topology.max_num_tokens,
-        dcp_world_size=topology.dcp_size,
-        dcp_rank=rank % topology.dcp_size,
-        **kwargs,
-    )
-
-
-def make_both(topology: Topology, rank: int, **kwargs: Any) -> tuple[Any, Any]:
-    native = NativePCPManager.configured(Settings(), 2)
-    return (
-        make_manager(PCPManager, topology, rank, **kwargs),
-        make_manager(native, topology, rank, **kwargs),
-    )
-
-
-def same(stock: Any, ours: Any) -> bool:
-    if isinstance(stock, torch.Tensor):
-        return stock.dtype == ours.dtype and torch.equal(stock, ours)
-    if isinstance(stock, np.ndarray):
-        return stock.dtype == ours.dtype and np.array_equal(stock, ours)
-    return bool(stock == ours)
-
-
-def assert_same_step(
-    stock: Any, ours: Any, requests: list[Request], batch: Any, descriptor: Descriptor
-) -> None:
-    arrays = scheduled_arrays(requests)
-    assert stock.get_num_tokens_for_dispatch(
-        *arrays
-    ) == ours.get_num_tokens_for_dispatch(*arrays)
-    expected = stock.partition_batch(batch, descriptor)
-    local = ours.partition_batch(batch, descriptor)
-    for field in fields(expected):
-        stock_value, our_value = (
-            getattr(expected, field.name),
-            getattr(local, field.name),
-        )
-        assert same(stock_value, our_value), (field.name, stock_value, our_value)
-    for name in (
-        "_hidden_restore_idx",
-        "_padded_gather_idx",
-        "_gathered_kv_write_mask",
-        "_local_gather_idx",
-    ):
-        assert same(getattr(stock, name), getattr(ours, name)), name
-    assert ours.global_batch is batch
-    slots = torch.arange(batch.num_tokens, dtype=torch.int64).repeat(2, 1) + 7
-    assert same(
-        stock._convert_to_gathered_slot_mappings(slots),
-        ours._convert_to_gathered_slot_mappings(slots),
-    )
+from tests.host.parity import (
+    NO_GRAPH,
+    assert_same_step,
+    compare,
+    make_both,
+    make_manager,
+    same,
+)
 
 
 @pytest.mark.parametrize("pcp_size", [2, 3, 4, 8])
@@ -111,6 +53,11 @@ def test_more_than_a_thousand_requests(pcp_size: int) -> None:
     batch = global_batch(rng, requests)
     for rank in range(pcp_size):
         assert_same_step(*make_both(topology, rank), requests, batch, NO_GRAPH)
+
+
+def test_random_steps_in_a_row_on_one_manager() -> None:
+    """Tables of the last step are never taken for this one's."""
+    assert compare(400, seed=1).total() == 400
 
 
 def test_piecewise_graph_padding() -> None:
