@@ -1,5 +1,7 @@
 #include "pyvllm_pp/batch.h"
 
+#include <limits>
+
 #include "pyvllm_pp/error.h"
 
 namespace pyvllm_pp {
@@ -55,6 +57,14 @@ void check_batch(const BatchView& batch, const BatchLimits& limits) {
     if (batch.num_computed_tokens[i] < 0) {
       fail(kRoom, "num_computed_tokens[", i, "] is ", batch.num_computed_tokens[i],
            ", expected 0 or more");
+    }
+    if (batch.prefill_len[i] < 0) {
+      fail(kRoom, "prefill_len[", i, "] is ", batch.prefill_len[i], ", expected 0 or more");
+    }
+    const auto seq_len = std::int64_t{batch.num_computed_tokens[i]} + num_scheduled[i];
+    if (seq_len > std::numeric_limits<std::int32_t>::max()) {
+      fail(kRoom, "num_computed_tokens[", i, "] + num_scheduled_tokens[", i, "] is ", seq_len,
+           ", expected at most ", std::numeric_limits<std::int32_t>::max());
     }
     start += num_scheduled[i];
   }

@@ -62,9 +62,10 @@ std::int32_t need_sampled_mask(const BatchView& batch, std::span<const std::int3
   }
   std::int32_t count = 0;
   for (std::size_t i = 0; i < num_reqs; ++i) {
-    const auto prefill_len = batch.prefill_len[i];
+    const std::int64_t prefill_len = batch.prefill_len[i];
     const bool samples =
-        batch.num_computed_tokens[i] + scheduled.num_scheduled_tokens[i] >= prefill_len;
+        std::int64_t{batch.num_computed_tokens[i]} + scheduled.num_scheduled_tokens[i] >=
+        prefill_len;
     const bool at_its_end =
         !max_seq_len.empty() && scheduled.is_prefilling[i] && prefill_len + 1 >= max_seq_len[i];
     mask[i] = samples && !at_its_end;

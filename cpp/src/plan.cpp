@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 
 #include "pyvllm_pp/error.h"
 
@@ -56,7 +57,7 @@ bool Plan::is_made_from(const ScheduledView& scheduled) const {
          std::ranges::equal(scheduled.is_prefilling, is_prefilling_);
 }
 
-Planner::Planner(const PlanConfig& config) : config_(config) {
+void check_config(const PlanConfig& config) {
   check_at_least_one("pcp_size", config.pcp_size);
   check_at_least_one("dcp_size", config.dcp_size);
   check_at_least_one("max_num_reqs", config.limits.max_num_reqs);
@@ -65,6 +66,14 @@ Planner::Planner(const PlanConfig& config) : config_(config) {
     fail(kRoom, "shard_decode_requests with dcp_size ", config.dcp_size,
          ": under DCP every rank needs every decode, expected shard_decode_requests=False");
   }
+  constexpr auto kMostReqs = std::numeric_limits<std::int32_t>::max() / 2;
+  if (config.limits.max_num_reqs > kMostReqs) {
+    fail(kRoom, "max_num_reqs is ", config.limits.max_num_reqs, ", expected at most ", kMostReqs);
+  }
+}
+
+Planner::Planner(const PlanConfig& config) : config_(config) {
+  check_config(config);
   const auto max_num_reqs = index(config.limits.max_num_reqs);
   plan_.num_scheduled_tokens_.reserve(max_num_reqs);
   plan_.is_prefilling_.reserve(max_num_reqs);

@@ -61,18 +61,21 @@ std::size_t host_bytes_for(std::size_t num_local_reqs, std::size_t padded_num_re
 }  // namespace
 
 std::size_t device_arena_bytes(const PlanConfig& config) {
+  check_config(config);
   const auto max_num_tokens = index(config.limits.max_num_tokens);
   const auto max_local_reqs = 2 * index(config.limits.max_num_reqs);
   return device_bytes_for(config, max_num_tokens, max_num_tokens, max_local_reqs, max_local_reqs);
 }
 
 std::size_t host_arena_bytes(const PlanConfig& config) {
+  check_config(config);
   const auto max_local_reqs = 2 * index(config.limits.max_num_reqs);
   return host_bytes_for(max_local_reqs, max_local_reqs);
 }
 
 TableWriter::TableWriter(const PlanConfig& config, std::int32_t rank)
     : config_(config), rank_(rank) {
+  check_config(config);
   if (rank < 0 || rank >= config.pcp_size) {
     fail(kRoom, "rank ", rank, " is outside [0, ", config.pcp_size, ")");
   }
@@ -80,6 +83,9 @@ TableWriter::TableWriter(const PlanConfig& config, std::int32_t rank)
 }
 
 TableSizes TableWriter::sizes(const Plan& plan, const Padding& padding) const {
+  if (plan.pcp_size() != config_.pcp_size) {
+    fail(kRoom, "the plan is one of ", plan.pcp_size(), " ranks, expected ", config_.pcp_size);
+  }
   const auto num_rows = static_cast<std::int32_t>(plan.segments(rank_).size());
   const auto num_local_reqs = std::max(num_rows, 1);
   const auto max_local_reqs = 2 * config_.limits.max_num_reqs;
@@ -117,7 +123,7 @@ std::size_t TableWriter::host_bytes(const TableSizes& sizes) const {
   return host_bytes_for(index(sizes.num_local_reqs), index(sizes.padded_num_reqs));
 }
 
-void TableWriter::check(const Plan& plan, const BatchView& batch) const {
+void TableWriter::check(const Plan& plan, const BatchView& batch, const TableSizes& sizes) const {
   if (!plan.is_made_from(batch.scheduled)) {
     fail(kRoom, "the plan (", plan.num_reqs(), " requests, ", plan.num_tokens(),
          " tokens) was made from another batch than the one given (",
@@ -126,6 +132,11 @@ void TableWriter::check(const Plan& plan, const BatchView& batch) const {
   check_batch(batch, config_.limits);
   if (plan.num_reqs() == 0) {
     fail(kRoom, "a batch of 0 requests has no tables, expected 1 or more");
+  }
+  const Padding padding{.num_tokens = sizes.padded_num_tokens, .num_reqs = sizes.padded_num_reqs};
+  if (sizes != this->sizes(plan, padding)) {
+    fail(kRoom, "the sizes (", sizes.num_local_reqs, " rows, ", sizes.num_local_tokens,
+         " tokens) are of another plan than the one given (revision ", plan.revision(), ")");
   }
 }
 
@@ -136,7 +147,8 @@ std::span<const RankSegment> TableWriter::rows(const Plan& plan) const {
 
 bool TableWriter::is_current(const Plan& plan, const BatchView& batch,
                              const TableSizes& sizes) const {
-  if (written_revision_ == 0 || plan.revision() != written_revision_ || sizes != written_sizes_) {
+  if (written_revision_ == 0 || plan.revision() != written_revision_ || sizes != written_sizes_ ||
+      !plan.is_made_from(batch.scheduled) || batch.idx_mapping.size() != index(plan.num_reqs())) {
     return false;
   }
   return std::ranges::equal(rows(plan), written_idx_mapping_,
@@ -147,7 +159,7 @@ bool TableWriter::is_current(const Plan& plan, const BatchView& batch,
 
 void TableWriter::write(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
                         std::span<std::byte> device_arena, std::span<std::byte> host_memory) {
-  check(plan, batch);
+  check(plan, batch, sizes);
   check_memory("device arena", device_arena, device_bytes(plan, sizes));
   check_memory("host memory", host_memory, host_bytes(sizes));
   cut_device(plan, sizes, device_arena);
@@ -162,7 +174,7 @@ void TableWriter::write(const Plan& plan, const BatchView& batch, const TableSiz
 
 void TableWriter::write_host(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
                              std::span<std::byte> host_memory) {
-  check(plan, batch);
+  check(plan, batch, sizes);
   if (!is_current(plan, batch, sizes)) {
     fail(kRoom, "the device tables are of another step, expected those of this plan (revision ",
          plan.revision(), ", written ", written_revision_, ")");

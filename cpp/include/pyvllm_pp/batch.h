@@ -33,8 +33,9 @@ struct BatchLimits {
 /// Cost: one pass over the requests. Throws `std::invalid_argument`.
 std::int32_t check_scheduled(const ScheduledView& scheduled, const BatchLimits& limits);
 
-/// Checks that every array covers the same requests and that `query_start_loc` is the running sum
-/// of `num_scheduled_tokens`. Throws `std::invalid_argument`.
+/// Checks that every array covers the same requests, that `query_start_loc` is the running sum
+/// of `num_scheduled_tokens`, and that lengths are 0 or more and fit in an int32.
+/// Throws `std::invalid_argument`.
 void check_batch(const BatchView& batch, const BatchLimits& limits);
 
 }  // namespace pyvllm_pp

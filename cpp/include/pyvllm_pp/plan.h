@@ -29,6 +29,10 @@ struct PlanConfig {
   BatchLimits limits{.max_num_reqs = 1, .max_num_tokens = 1};
 };
 
+/// Throws `std::invalid_argument` for sizes below 1, for more requests than an int32 can count two
+/// rows each of, and for sharded decodes under DCP.
+void check_config(const PlanConfig& config);
+
 /// A contiguous run of one request's tokens on one rank.
 struct RankSegment {
   std::int32_t req_idx;      ///< row of the request in the global batch
@@ -54,7 +58,8 @@ class Plan {
   [[nodiscard]] std::int32_t pcp_size() const {
     return static_cast<std::int32_t>(rank_segments_.size());
   }
-  /// Whether every rank holds all tokens of the request (its KV is written by rank 0 alone).
+  /// Whether the request is whole on every rank by rule, neither split nor owned by one: its KV is
+  /// written by rank 0 alone. Says nothing of a request without tokens.
   [[nodiscard]] bool is_replicated(std::int32_t req_idx) const;
   [[nodiscard]] bool has_prefill() const { return has_prefill_; }
   /// Whether the plan was made from exactly these inputs. Cost: one comparison of the arrays.
@@ -80,7 +85,7 @@ class Plan {
 /// Makes plans into memory it reserved once. Not thread-safe.
 class Planner {
  public:
-  /// Throws `std::invalid_argument` for sizes below 1.
+  /// Throws as `check_config`.
   explicit Planner(const PlanConfig& config);
 
   /// The plan for a batch; the same plan again, untouched, when the inputs are those of the last

@@ -67,11 +67,11 @@ struct Padding {
 /// Writes the tables of one rank. Requires a plan made from `batch`.
 class TableWriter {
  public:
-  /// Throws `std::invalid_argument` when `rank` is outside `[0, config.pcp_size)`.
+  /// Throws as `check_config`, and when `rank` is outside `[0, config.pcp_size)`.
   TableWriter(const PlanConfig& config, std::int32_t rank);
 
   /// Sizes for a plan under a padding. Throws `std::invalid_argument` when the padding is smaller
-  /// than the largest rank, or larger than the limits.
+  /// than the largest rank, or larger than the limits, or the plan is one of other ranks.
   [[nodiscard]] TableSizes sizes(const Plan& plan, const Padding& padding) const;
 
   /// Bytes that `sizes` needs.
@@ -80,12 +80,13 @@ class TableWriter {
 
   /// Writes both kinds. `device_arena` and `host_memory` are 8-byte aligned.
   /// Cost: linear in tokens plus rows; no allocation. Throws `std::invalid_argument` before the
-  /// first write when the batch is not the plan's or the memory is too small.
+  /// first write when batch or sizes are not the plan's or the memory is too small.
   void write(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
              std::span<std::byte> device_arena, std::span<std::byte> host_memory);
 
   /// Whether the device tables written last are those of this step: the same plan, padding and
-  /// request slots. They do not depend on anything else of the batch.
+  /// request slots. They do not depend on anything else of the batch. False for any batch that is
+  /// not the plan's.
   [[nodiscard]] bool is_current(const Plan& plan, const BatchView& batch,
                                 const TableSizes& sizes) const;
 
@@ -102,7 +103,7 @@ class TableWriter {
   void write_gathered(const Plan& plan, std::int32_t padded_num_tokens);
   void write_host_rows(const Plan& plan, const BatchView& batch);
   void write_device_rows();
-  void check(const Plan& plan, const BatchView& batch) const;
+  void check(const Plan& plan, const BatchView& batch, const TableSizes& sizes) const;
   void cut_device(const Plan& plan, const TableSizes& sizes, std::span<std::byte> arena);
   void cut_host(const TableSizes& sizes, std::span<std::byte> memory);
   [[nodiscard]] std::span<const RankSegment> rows(const Plan& plan) const;
