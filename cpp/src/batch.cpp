@@ -1,6 +1,7 @@
 #include "pyvllm_pp/batch.h"
 
 #include <limits>
+#include <utility>
 
 #include "pyvllm_pp/error.h"
 
@@ -20,7 +21,7 @@ void check_length(std::string_view name, std::size_t length, std::size_t expecte
 std::int32_t check_scheduled(const ScheduledView& scheduled, const BatchLimits& limits) {
   const auto num_reqs = scheduled.num_scheduled_tokens.size();
   check_length("is_prefilling", scheduled.is_prefilling.size(), num_reqs);
-  if (num_reqs > static_cast<std::size_t>(limits.max_num_reqs)) {
+  if (std::cmp_greater(num_reqs, limits.max_num_reqs)) {
     fail(kRoom, num_reqs, " requests scheduled, the buffers hold ", limits.max_num_reqs);
   }
   std::int64_t num_tokens = 0;
