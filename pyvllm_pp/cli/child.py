@@ -46,6 +46,7 @@ def main(directory: Path) -> None:
 def start(run: EngineRun) -> Any:
     """The engine of `run`, ready for calls."""
     from vllm import LLM
+    from vllm.platforms import current_platform
 
     arguments: dict[str, Any] = {
         "model": str(run.model),
@@ -63,6 +64,8 @@ def start(run: EngineRun) -> Any:
         "kv_cache_memory_bytes": run.kv_cache_mib << 20,
         "additional_config": {"pyvllm_pp": run.settings},
     }
+    if not current_platform.is_cpu():
+        arguments["worker_cls"] = "pyvllm_pp.GPUWorker"
     return LLM(**{**arguments, **run.engine_args})
 
 
