@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 
 #include "pyvllm_pp/error.h"
 
@@ -32,6 +31,19 @@ class Cutter {
   std::span<std::byte> memory_;
   std::size_t used_ = 0;
 };
+
+/// `first`, `first + 1`, ...: what every index table consists of.
+void write_run(std::span<std::int64_t> run, std::int64_t first) {
+  auto* const out = run.data();
+  const auto count = static_cast<std::int64_t>(run.size());
+  if (count == 1) {  // a decode
+    *out = first;
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    out[i] = first + i;
+  }
+}
 
 void check_memory(std::string_view name, std::span<const std::byte> memory, std::size_t needed) {
   if (memory.size() < needed) {
@@ -218,27 +230,31 @@ void TableWriter::cut_host(const TableSizes& sizes, std::span<std::byte> memory)
 }
 
 void TableWriter::write_gathered(const Plan& plan, std::int32_t padded_num_tokens) {
+  const auto replicated = plan.replicated();
+  const auto padded = index(padded_num_tokens);
   for (std::int32_t rank = 0; rank < config_.pcp_size; ++rank) {
-    const auto rank_start = index(rank) * index(padded_num_tokens);
+    const auto rank_start = index(rank) * padded;
+    const auto used = index(plan.num_rank_tokens(rank));
+    const auto gather = device_.padded_gather_idx.subspan(rank_start, padded);
+    const auto write_mask = device_.gathered_kv_write_mask.subspan(rank_start, padded);
+    const auto is_padding = device_.gathered_is_padding.subspan(rank_start, padded);
+    std::ranges::fill(gather.subspan(used), 0);
+    std::ranges::fill(write_mask.first(used), true);
+    std::ranges::fill(write_mask.subspan(used), false);
+    std::ranges::fill(is_padding.first(used), false);
+    std::ranges::fill(is_padding.subspan(used), true);
     for (const auto& segment : plan.segments(rank)) {
-      const auto gathered = rank_start + index(segment.local_start);
+      const auto local_start = index(segment.local_start);
       const auto count = index(segment.num_tokens);
-      const auto gather = device_.padded_gather_idx.subspan(gathered, count);
-      std::iota(gather.begin(), gather.end(), std::int64_t{segment.token_start});
+      write_run(gather.subspan(local_start, count), segment.token_start);
       // A replicated request's rows are equal on all ranks; rank 0's are the ones that count.
-      const bool counts = rank == 0 || !plan.is_replicated(segment.req_idx);
-      std::ranges::fill(device_.gathered_kv_write_mask.subspan(gathered, count), counts);
-      if (counts) {
-        const auto restore = device_.hidden_restore_idx.subspan(index(segment.token_start), count);
-        std::iota(restore.begin(), restore.end(), static_cast<std::int64_t>(gathered));
+      if (rank != 0 && replicated[index(segment.req_idx)] != 0) {
+        std::ranges::fill(write_mask.subspan(local_start, count), false);
+      } else {
+        write_run(device_.hidden_restore_idx.subspan(index(segment.token_start), count),
+                  static_cast<std::int64_t>(rank_start + local_start));
       }
     }
-    const auto used = index(plan.num_rank_tokens(rank));
-    const auto unused = index(padded_num_tokens) - used;
-    std::ranges::fill(device_.padded_gather_idx.subspan(rank_start + used, unused), 0);
-    std::ranges::fill(device_.gathered_kv_write_mask.subspan(rank_start + used, unused), false);
-    std::ranges::fill(device_.gathered_is_padding.subspan(rank_start, used), false);
-    std::ranges::fill(device_.gathered_is_padding.subspan(rank_start + used, unused), true);
   }
 }
 

@@ -61,6 +61,8 @@ class Plan {
   /// Whether the request is whole on every rank by rule, neither split nor owned by one: its KV is
   /// written by rank 0 alone. Says nothing of a request without tokens.
   [[nodiscard]] bool is_replicated(std::int32_t req_idx) const;
+  /// The same for all requests, 0 or 1 each. // [num_reqs]
+  [[nodiscard]] std::span<const std::uint8_t> replicated() const { return is_replicated_; }
   [[nodiscard]] bool has_prefill() const { return has_prefill_; }
   /// Whether the plan was made from exactly these inputs. Cost: one comparison of the arrays.
   [[nodiscard]] bool is_made_from(const ScheduledView& scheduled) const;
