@@ -1,18 +1,28 @@
-"""Random global batches as vLLM's runner makes them, on CPU tensors."""
+"""Global batches as vLLM's runner makes them, on CPU tensors."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import vllm
 from numpy.typing import NDArray
 from vllm.v1.worker.gpu.input_batch import InputBatch
+
+from pyvllm_pp.host.compat import vllm_minor
+
+# The runner's request slots on the device; up to 0.31 they are narrower.
+_SLOT_DTYPE = torch.int32 if vllm_minor(vllm.__version__) == "0.31" else torch.int64
+_KNOWN_FIELDS = {field.name for field in fields(InputBatch)}
 
 
 class Request(NamedTuple):
     num_scheduled: int
-    num_computed: int
+    num_computed: int  # as the host knows it
     prefill_len: int
+    num_drafts: int = 0  # of the scheduled tokens
+    num_rejected: int = 0  # computed tokens that the device knows to be rejected
 
     @property
     def is_prefilling(self) -> bool:
@@ -25,6 +35,9 @@ class Topology:
     dcp_size: int = 1
     max_num_reqs: int = 64
     max_num_tokens: int = 4096
+    cp_interleave: int = 1
+    # Whether the MoE routes the tokens of all PCP ranks (no expert parallelism).
+    moe_gathers_tokens: bool | None = None
 
     @property
     def shard_decode_requests(self) -> bool:
@@ -50,68 +63,63 @@ def random_requests(
     )
     requests: list[Request] = []
     budget = max_num_tokens
-    for kind in kinds:
-        request = _random_request(rng, str(kind), max(1, min(200, budget)))
+    for kind in kinds.tolist():
+        request = random_request(rng, kind, max(1, min(200, budget)))
         if request.num_scheduled > budget:
-            request = request._replace(num_scheduled=0)
+            request = request._replace(num_scheduled=0, num_drafts=0)
         budget -= request.num_scheduled
         requests.append(request)
     return requests
 
 
-def _random_request(rng: np.random.Generator, kind: str, most: int) -> Request:
-    computed = int(rng.integers(1, 300))
+def random_request(rng: np.random.Generator, kind: str, most: int) -> Request:
+    """One request of a kind, a prompt with at most `most` tokens."""
+    computed, length, some, few = (
+        int(most_each * share) + 1
+        for most_each, share in zip((299, most, 20, 4), rng.random(4), strict=True)
+    )
     if kind == "decode":
-        return Request(1, computed, int(rng.integers(1, computed + 1)))
+        return Request(1, computed, max(1, computed - some))
     if kind == "drafts":
-        return Request(int(rng.integers(2, 6)), computed, computed)
+        return Request(1 + few, computed, computed, few, min(some % 5, computed - 1))
     if kind == "idle":
-        return Request(0, computed, int(rng.integers(1, 2 * computed)))
+        return Request(0, computed, max(1, computed + some - 10))
     if kind == "tiny":
-        length = int(rng.integers(1, min(most, 20) + 1))
-        return Request(length, 0, length + int(rng.integers(0, 3)))
-    length = int(rng.integers(1, most + 1))
+        length = min(some, length)
+        return Request(length, 0, length + few % 3)
     start = computed if kind == "continued" else 0
-    return Request(length, start, start + length + int(rng.integers(0, 2)) * 50)
+    return Request(length, start, start + length + (few % 2) * 50)
 
 
 def global_batch(
-    rng: np.random.Generator, requests: list[Request], padded_num_tokens: int = 0
+    rng: np.random.Generator,
+    requests: Sequence[Request],
+    padded_num_tokens: int = 0,
+    *,
+    padded_num_reqs: int = 0,
+    slots: Sequence[int] | None = None,
+    draft_budget: int | None = None,
 ) -> InputBatch:
-    """The batch of `requests`, with random token ids and request slots."""
+    """The batch of `requests` with random token ids.
+
+    Args:
+        rng: draws token ids, and slots where none are given.
+        requests: the rows.
+        padded_num_tokens: tokens of the graph descriptor, 0 without a graph.
+        padded_num_reqs: rows of the graph descriptor, 0 where it has none.
+        slots: each row's request slot; drawn from 64 or more where None.
+        draft_budget: drafts that adaptive verification admits, None where it is off.
+    """
     num_reqs = len(requests)
-    scheduled = np.array([r.num_scheduled for r in requests], dtype=np.int32)
-    computed = np.array([r.num_computed for r in requests], dtype=np.int32)
-    prefill_len = np.array([r.prefill_len for r in requests], dtype=np.int32)
-    num_tokens = int(scheduled.sum())
-    padded = max(num_tokens, padded_num_tokens)
-    query_start_loc = np.zeros(num_reqs + 1, dtype=np.int32)
-    np.cumsum(scheduled, out=query_start_loc[1:])
-    positions = np.concatenate(
-        [np.arange(c, c + s) for c, s in zip(computed, scheduled, strict=True)]
-        + [np.zeros(padded - num_tokens)]
-    ).astype(np.int64)
-    slots = rng.permutation(4 * num_reqs)[:num_reqs].astype(np.intp)
-    idx_mapping = torch.from_numpy(slots.copy())
+    columns = np.array(requests, dtype=np.int32).reshape(num_reqs, len(Request._fields))
+    scheduled, computed, prefill_len, drafts, rejected = np.ascontiguousarray(columns.T)
+    if slots is None:
+        slots = rng.permutation(max(64, num_reqs))[:num_reqs].tolist()
     is_prefilling = computed < prefill_len
-    cu_num_logits = np.arange(num_reqs + 1, dtype=np.int32)
     values: dict[str, Any] = {
         "req_ids": [f"request-{slot}" for slot in slots],
         "num_reqs": num_reqs,
-        "num_reqs_after_padding": num_reqs,
-        "idx_mapping": idx_mapping,
-        "idx_mapping_np": slots,
-        "expanded_idx_mapping": idx_mapping,
-        "expanded_local_pos": torch.zeros(num_reqs, dtype=torch.int32),
         "num_scheduled_tokens": scheduled,
-        "num_tokens": num_tokens,
-        "num_tokens_after_padding": padded,
-        "num_draft_tokens": 0,
-        "num_draft_tokens_per_req": None,
-        "query_start_loc": torch.from_numpy(query_start_loc.copy()),
-        "query_start_loc_np": query_start_loc,
-        "seq_lens": torch.from_numpy(computed + scheduled),
-        "seq_lens_cpu_upper_bound": torch.from_numpy(computed + scheduled),
         "dcp_local_seq_lens": None,
         "num_computed_tokens_np": computed,
         "prefill_len_np": prefill_len,
@@ -119,24 +127,107 @@ def global_batch(
         "is_prefilling_np": is_prefilling,
         "has_prefill": bool(is_prefilling.any()),
         "decode_graph_eligible": not is_prefilling.any(),
-        "input_ids": torch.from_numpy(
-            rng.integers(0, 1000, size=padded).astype(np.int32)
+        "has_structured_output_reqs": bool(rng.random() < 0.5),
+        "prompt_lens": None,
+        "max_seq_len_np": prefill_len + 10 if is_prefilling.any() else None,
+        "max_query_len": None if draft_budget is None else int(scheduled.max()),
+    }
+    own = _admit(scheduled, drafts, draft_budget)
+    rows = max(num_reqs, padded_num_reqs)
+    values |= _slot_fields(np.array(slots, dtype=np.intp), drafts)
+    values |= _row_fields(own, scheduled, computed, rejected, rows)
+    values |= _token_fields(rng, own, computed - rejected, padded_num_tokens)
+    return InputBatch(**{n: v for n, v in values.items() if n in _KNOWN_FIELDS})
+
+
+def _admit(
+    scheduled: NDArray[np.int32], drafts: NDArray[np.int32], budget: int | None
+) -> NDArray[np.int32]:
+    """Tokens that the rows really have: fewer where the drafts' budget binds.
+
+    The runner's host arrays share the budget out evenly, first rows first.
+    """
+    if budget is None or budget >= drafts.sum():
+        return scheduled
+    verifying = drafts > 0
+    even, extra = divmod(budget, int(verifying.sum()))
+    admitted = np.where(verifying, even, 0)
+    admitted[np.flatnonzero(verifying)[:extra]] += 1
+    out: NDArray[np.int32] = (scheduled - drafts + admitted).astype(np.int32)
+    return out
+
+
+def _slot_fields(slots: NDArray[np.intp], drafts: NDArray[np.int32]) -> dict[str, Any]:
+    """Request slots, and the logits rows of each request."""
+    num_reqs = len(slots)
+    idx_mapping = torch.from_numpy(slots).to(_SLOT_DTYPE, copy=True)
+    has_drafts = bool(drafts.any())
+    num_logits = torch.from_numpy(drafts).long() + 1
+    cu_num_logits = np.zeros(num_reqs + 1, dtype=np.int32)
+    np.cumsum(drafts + 1, out=cu_num_logits[1:])
+    return {
+        "idx_mapping": idx_mapping,
+        "idx_mapping_np": slots,
+        "expanded_idx_mapping": (
+            idx_mapping.repeat_interleave(num_logits) if has_drafts else idx_mapping
         ),
-        "positions": torch.from_numpy(positions),
-        "is_padding": torch.arange(padded) >= num_tokens,
-        "logits_indices": torch.from_numpy(query_start_loc[1:] - 1),
+        "expanded_local_pos": torch.zeros(int(cu_num_logits[-1]), dtype=torch.int32),
+        "num_draft_tokens": int(drafts.sum()),
+        "num_draft_tokens_per_req": drafts if has_drafts else None,
         "cu_num_logits": torch.from_numpy(cu_num_logits.copy()),
         "cu_num_logits_np": cu_num_logits,
-        "has_structured_output_reqs": False,
-        "prompt_lens": None,
-        "max_seq_len_np": prefill_len + 10,
     }
-    known = {field.name for field in fields(InputBatch)}
-    return InputBatch(**{name: v for name, v in values.items() if name in known})
+
+
+def _row_fields(
+    own: NDArray[np.int32],
+    scheduled: NDArray[np.int32],
+    computed: NDArray[np.int32],
+    rejected: NDArray[np.int32],
+    rows: int,
+) -> dict[str, Any]:
+    """Starts and lengths of the rows, padded to `rows`."""
+    num_reqs = len(own)
+    starts = np.full(rows + 1, own.sum(), dtype=np.int32)
+    starts[0] = 0
+    np.cumsum(own, out=starts[1 : num_reqs + 1])
+    seq_lens, upper_bound = np.zeros((2, rows), dtype=np.int32)
+    seq_lens[:num_reqs] = computed - rejected + own
+    upper_bound[:num_reqs] = computed + scheduled
+    return {
+        "num_reqs_after_padding": rows,
+        "query_start_loc": torch.from_numpy(starts.copy()),
+        "query_start_loc_np": starts,
+        "seq_lens": torch.from_numpy(seq_lens),
+        "seq_lens_cpu_upper_bound": torch.from_numpy(upper_bound),
+        "logits_indices": torch.from_numpy(starts[1 : num_reqs + 1] - 1),
+    }
+
+
+def _token_fields(
+    rng: np.random.Generator,
+    own: NDArray[np.int32],
+    first_position: NDArray[np.int32],
+    padded_num_tokens: int,
+) -> dict[str, Any]:
+    """Ids and positions of the tokens, the latter as the device knows them."""
+    num_tokens = int(own.sum())
+    padded = max(num_tokens, padded_num_tokens)
+    positions = np.zeros(padded, dtype=np.int64)
+    positions[:num_tokens] = np.repeat(first_position + own - own.cumsum(), own)
+    positions[:num_tokens] += np.arange(num_tokens)
+    ids = rng.integers(0, 1000, size=padded, dtype=np.int32)
+    return {
+        "num_tokens": num_tokens,
+        "num_tokens_after_padding": padded,
+        "input_ids": torch.from_numpy(ids),
+        "positions": torch.from_numpy(positions),
+        "is_padding": torch.arange(padded) >= num_tokens,
+    }
 
 
 def scheduled_arrays(
-    requests: list[Request],
+    requests: Sequence[Request],
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """What the runner knows when it asks for the dispatch count."""
     return (

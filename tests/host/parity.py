@@ -1,22 +1,14 @@
-"""Our manager against vLLM's own, field by field, on the vLLM that is importable.
-
-``python -m tests.host.parity COUNT SEED`` compares that many random steps and prints
-how many were equal, by kind. Run with another version's folder first on PYTHONPATH to
-compare with that version.
-"""
+"""Our manager against vLLM's own, field by field, on the vLLM that is importable."""
 
 # Patches torch for CPU; vLLM's runner modules must come after it.
-import vllm.v1.worker.cpu.shm  # isort: skip
 
 import inspect
-import sys
-from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-import vllm
 from vllm.config import CUDAGraphMode
 from vllm.v1.worker.gpu.pcp_manager import PCPManager
 
@@ -26,10 +18,9 @@ from tests.host.batches import (
     Descriptor,
     Request,
     Topology,
-    global_batch,
-    random_requests,
     scheduled_arrays,
 )
+from tests.host.block_tables import RandomBlockTables
 
 NO_GRAPH = Descriptor(CUDAGraphMode.NONE, 0, None)
 _TABLES = (
@@ -41,7 +32,18 @@ _TABLES = (
 _STOCK_ARGUMENTS = inspect.signature(PCPManager.__init__).parameters
 
 
+class StockManager(PCPManager):
+    """vLLM's own, which keeps the layout that it makes on the way."""
+
+    layout: tuple[list[list[Any]], list[int]]
+
+    def _build_batch_layout(self, *args: Any, **kwargs: Any) -> Any:
+        self.layout = super()._build_batch_layout(*args, **kwargs)
+        return self.layout
+
+
 def make_manager(cls: type, topology: Topology, rank: int, **kwargs: Any) -> Any:
+    gathers = topology.moe_gathers_tokens
     values: dict[str, Any] = {
         "pcp_world_size": topology.pcp_size,
         "pcp_rank": rank,
@@ -51,122 +53,141 @@ def make_manager(cls: type, topology: Topology, rank: int, **kwargs: Any) -> Any
         "max_num_tokens": topology.max_num_tokens,
         "dcp_world_size": topology.dcp_size,
         "dcp_rank": rank % topology.dcp_size,
-        "moe_gathers_tokens": topology.dcp_size == 1,
+        "cp_interleave": topology.cp_interleave,
+        "moe_gathers_tokens": topology.dcp_size == 1 if gathers is None else gathers,
         **kwargs,
     }
     return cls(**{k: v for k, v in values.items() if k in _STOCK_ARGUMENTS})
 
 
-def make_both(topology: Topology, rank: int, **kwargs: Any) -> tuple[Any, Any]:
+def make_both(topology: Topology, rank: int, seed: int = 0) -> tuple[Any, Any]:
+    """Stock's manager and ours, over the same block tables."""
+    tables = RandomBlockTables.of(topology, rank, seed)
     native = NativePCPManager.configured(Settings(), 2)
     return (
-        make_manager(PCPManager, topology, rank, **kwargs),
-        make_manager(native, topology, rank, **kwargs),
+        make_manager(StockManager, topology, rank, block_tables=tables),
+        make_manager(native, topology, rank, block_tables=tables),
     )
 
 
 def same(stock: Any, ours: Any) -> bool:
     """Equal in type, dtype, shape and every value."""
     if isinstance(stock, torch.Tensor):
-        return stock.dtype == ours.dtype and torch.equal(stock, ours)
+        return bool(stock.dtype == ours.dtype and torch.equal(stock, ours))
     if isinstance(stock, np.ndarray):
         return stock.dtype == ours.dtype and np.array_equal(stock, ours)
     if is_dataclass(stock):
+        names = [field.name for field in fields(stock)]
         return type(stock) is type(ours) and all(
-            same(getattr(stock, field.name), getattr(ours, field.name))
-            for field in fields(stock)
+            same(getattr(stock, name), getattr(ours, name)) for name in names
         )
     return type(stock) is type(ours) and bool(stock == ours)
 
 
+def assert_same(name: str, stock: Any, ours: Any) -> None:
+    assert same(stock, ours), f"{name}: vLLM has {stock}, ours is {ours}"
+
+
 def assert_same_step(
-    stock: Any, ours: Any, requests: list[Request], batch: Any, descriptor: Descriptor
+    stock: Any,
+    ours: Any,
+    requests: Sequence[Request],
+    batch: Any,
+    descriptor: Descriptor,
 ) -> None:
+    """Everything that the two managers make of one step."""
     arrays = scheduled_arrays(requests)
-    stock_count = stock.get_num_tokens_for_dispatch(*arrays)
-    assert stock_count == ours.get_num_tokens_for_dispatch(*arrays)
+    assert_same(
+        "dispatch count",
+        stock.get_num_tokens_for_dispatch(*arrays),
+        ours.get_num_tokens_for_dispatch(*arrays),
+    )
     expected = stock.partition_batch(batch, descriptor)
     local = ours.partition_batch(batch, descriptor)
+    assert_same_layout(stock, ours._planner.plan(*arrays))
     for field in fields(expected):
-        stock_value = getattr(expected, field.name)
-        our_value = getattr(local, field.name)
-        assert same(stock_value, our_value), (field.name, stock_value, our_value)
+        name = field.name
+        assert_same(f"InputBatch.{name}", getattr(expected, name), getattr(local, name))
     for name in _TABLES:
-        assert same(getattr(stock, name), getattr(ours, name)), name
+        assert_same(name, getattr(stock, name), getattr(ours, name))
     assert ours.global_batch is batch
-    slots = torch.arange(batch.num_tokens, dtype=torch.int64).repeat(2, 1) + 7
-    assert same(
-        stock._convert_to_gathered_slot_mappings(slots),
-        ours._convert_to_gathered_slot_mappings(slots),
+    stock_blocks, stock_slots = stock.prepare_attn(expected)
+    our_blocks, our_slots = ours.prepare_attn(local)
+    for group, blocks in enumerate(stock_blocks):
+        assert_same(f"block table {group}", blocks, our_blocks[group])
+    assert_same("gathered slot mappings", stock_slots, our_slots)
+    if batch.num_draft_tokens:
+        assert_same_draft_prefill(stock, ours, batch)
+
+
+def assert_same_layout(stock: StockManager, plan: Any) -> None:
+    """Each rank's segments and tokens."""
+    segments_by_rank, rank_tokens = stock.layout
+    for rank, segments in enumerate(segments_by_rank):
+        expected = [
+            (
+                segment.global_batch_req_idx,
+                segment.global_batch_slice.start,
+                segment.num_tokens,
+                segment.rank_local_batch_slice.start,
+            )
+            for segment in segments
+        ]
+        ours = [tuple(segment) for segment in plan.segments(rank).tolist()]
+        assert_same(f"segments of rank {rank}", expected, ours)
+        assert_same(
+            f"tokens of rank {rank}", rank_tokens[rank], plan.num_rank_tokens(rank)
+        )
+
+
+def assert_same_draft_prefill(stock: Any, ours: Any, batch: Any) -> None:
+    """The local batch with a draft model's token ids in it."""
+    ids = batch.input_ids + 1
+    for manager in (stock, ours):
+        manager.prepare_draft_prefill(batch, ids)
+    assert_same(
+        "draft prefill",
+        stock.draft_prefill_batch.input_ids,
+        ours.draft_prefill_batch.input_ids,
     )
 
 
-class Step(NamedTuple):
-    kind: str
-    topology: Topology
-    requests: list[Request]
-    descriptor: Descriptor
-    padded_num_tokens: int
+def assert_refused(stock: Any, ours: Any, batch: Any, descriptor: Descriptor) -> None:
+    """Adaptive verification that leaves drafts out has no right plan on the host.
+
+    vLLM lays out the tokens that were scheduled, over rows that hold fewer: it fails,
+    or gives a request the tokens of the next. Ours says so.
+    """
+    error = _value_error(lambda: stock.partition_batch(batch, descriptor))
+    ends = batch.query_start_loc_np[1:]
+    assert "broadcast" in error or any(
+        segment.global_batch_slice.stop > ends[segment.global_batch_req_idx]
+        for segments in stock.layout[0]
+        for segment in segments
+    ), "vLLM's layout fits the admitted drafts: compare it with ours"
+    error = _value_error(lambda: ours.partition_batch(batch, descriptor))
+    assert "query_start_loc" in error, f"expected to be refused, got {error!r}"
 
 
-def random_topology(rng: np.random.Generator) -> Topology:
-    pcp_size = int(rng.integers(2, 9))
-    dcp_size = int(rng.choice([1, 1, pcp_size, 2 * pcp_size]))
-    return Topology(pcp_size, dcp_size)
+def _value_error(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
-def random_step(rng: np.random.Generator, topology: Topology) -> Step:
-    """A batch, and a graph descriptor that fits it: none, piecewise or decode-only."""
-    full = bool(rng.random() < 0.15)
-    num_reqs = int(rng.integers(1, 30))
-    if full:
-        requests = [
-            Request(1, int(rng.integers(1, 99)), 1)
-            for _ in range(min(num_reqs, topology.max_num_reqs))
-        ]
-    else:
-        requests = random_requests(rng, num_reqs, 1500)
-        if sum(request.num_scheduled for request in requests) == 0:
-            requests.append(Request(3, 0, 5))
-    num_tokens = sum(request.num_scheduled for request in requests)
-    if full:
-        size = num_tokens + int(rng.integers(0, 9))
-        descriptor = Descriptor(CUDAGraphMode.FULL, size, size)
-    elif rng.random() < 0.3:
-        size = num_tokens + int(rng.integers(0, 9))
-        descriptor = Descriptor(CUDAGraphMode.PIECEWISE, size, None)
-    else:
-        size, descriptor = 0, NO_GRAPH
-    kind = f"{descriptor.cg_mode.name}, {'DCP' if topology.dcp_size > 1 else 'PCP'}"
-    return Step(kind, topology, requests, descriptor, size)
-
-
-def compare(count: int, seed: int, steps_each: int = 50) -> Counter[str]:
-    """Compare `count` random steps, each of a few managers seeing many in a row."""
-    rng = np.random.default_rng(seed)
-    compared: Counter[str] = Counter()
-    while compared.total() < count:
-        topology = random_topology(rng)
-        managers = make_both(topology, int(rng.integers(topology.pcp_size)))
-        for _ in range(min(steps_each, count - compared.total())):
-            step = random_step(rng, topology)
-            batch = global_batch(rng, step.requests, step.padded_num_tokens)
-            try:
-                assert_same_step(*managers, step.requests, batch, step.descriptor)
-            except AssertionError as error:
-                error.add_note(f"seed {seed}, after {compared.total()}: {step}")
-                raise
-            compared[step.kind] += 1
-    return compared
-
-
-def main() -> None:
-    torch.set_num_threads(1)
-    compared = compare(int(sys.argv[1]), int(sys.argv[2]))
-    for kind, number in sorted(compared.items()):
-        print(f"{number:>9,}  {kind}")
-    print(f"{compared.total():,} batches equal to vLLM {vllm.__version__}")
-
-
-if __name__ == "__main__":
-    main()
+def assert_kernels_do_the_same(stock: Any) -> None:
+    """vLLM's kernels, and what stands in for them, given the step just partitioned."""
+    tables, kept = stock._block_tables, [t.clone() for t in stock._local_block_tables]
+    results = []
+    for tables.runs_kernels in (True, False):
+        for table in stock._local_block_tables:
+            table.zero_()
+        blocks, _ = stock.prepare_attn(stock._local_batch)
+        slots = stock._global_batch_slot_mappings
+        results.append([result.clone() for result in (*blocks, slots)])
+    for kernel, stand_in in zip(*results, strict=True):
+        assert_same("a kernel's stand-in", kernel, stand_in)
+    for table, content in zip(stock._local_block_tables, kept, strict=True):
+        table.copy_(content)
