@@ -18,7 +18,15 @@ class Restore(Enum):
     dense = "dense"
 
 
+class Kernels(Enum):
+    """What runs Model Runner V2's Triton kernels on vLLM's CPU build."""
+
+    native = "native"
+    interpreter = "interpreter"
+
+
 _VALUES = {
+    "kernels": [member.name for member in Kernels],
     "partition": partition_names(),
     "restore": [member.name for member in Restore],
 }
@@ -31,6 +39,7 @@ class Settings(BaseModel):
 
     partition: str = Partition.dual_chunk_swap.name
     restore: str = Restore.dense.name
+    kernels: str = Kernels.native.name
 
     @classmethod
     def read(cls, additional_config: object) -> Self:
