@@ -46,7 +46,7 @@ class Planner:
 def device_arena_bytes(config: PlanConfig) -> int: ...
 def host_arena_bytes(config: PlanConfig) -> int: ...
 
-_DeviceSizes = tuple[int, int, int, int, int, int, int, int]
+_DeviceSizes = tuple[int, int, int, int, int, int, int, int, int, int]
 _HostTables = tuple[
     NDArray[np.int64],
     NDArray[np.int64],
@@ -76,7 +76,9 @@ class TableWriter:
         padded_num_reqs: int,
         device_arena: NDArray[np.uint8],
         reuse: bool,
-    ) -> tuple[bool, int, int, int, int, _DeviceSizes, _HostTables]: ...
+    ) -> tuple[
+        bool, int, int, int, int, tuple[int, ...], _DeviceSizes, _HostTables
+    ]: ...
 
 class ArenaRing:
     def __init__(self, arenas: list[NDArray[np.uint8]]) -> None: ...

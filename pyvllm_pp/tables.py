@@ -5,6 +5,13 @@ PCP 2, one prompt of 7 tokens ``[A B C D E F G]``::
     padded gathered:    [A B G _ | C D E F]
     hidden_restore_idx: [0, 1, 4, 5, 6, 7, 2]     gathered[hidden_restore_idx] == global
     padded_gather_idx:  [0, 1, 6, 0, 2, 3, 4, 5]  global[padded_gather_idx] == gathered
+
+Sampling reads each request's last token alone, here G; with each rank's packed rows,
+rank by rank, in ``packed``::
+
+    num_selected_rows:    [1, 0]
+    selected_local_idx:   [2] on rank 0       local[selected_local_idx] are packed
+    selected_restore_idx: [0]                 packed[selected_restore_idx] == sampled
 """
 
 from typing import NamedTuple
@@ -35,6 +42,8 @@ class DeviceSizes(NamedTuple):
     hidden_restore_idx: int  # int64 [num_tokens]
     padded_gather_idx: int  # int64 [pcp_size * padded_num_tokens]
     idx_mapping: int  # int64 [num_local_reqs]
+    selected_local_idx: int  # int64 [num_reqs]
+    selected_restore_idx: int  # int64 [num_reqs]
     query_start_loc: int  # int32 [2 * max_num_reqs + 1]
     cu_num_logits: int  # int32 [num_local_reqs + 1]
     logits_indices: int  # int32 [padded_num_reqs]
@@ -65,6 +74,7 @@ class StepTables(NamedTuple):
     num_local_tokens: int
     padded_num_reqs: int
     padded_num_tokens: int
+    num_selected_rows: tuple[int, ...]  # [pcp_size] rows that each rank packs
     device_sizes: DeviceSizes
     host: HostTables
 
@@ -123,7 +133,7 @@ class TableWriter:
             reuse=reuse,
         )
         *_, device, host = written
-        return StepTables(*written[:5], DeviceSizes(*device), HostTables(*host))
+        return StepTables(*written[:6], DeviceSizes(*device), HostTables(*host))
 
 
 class DeviceTables(NamedTuple):
@@ -132,6 +142,8 @@ class DeviceTables(NamedTuple):
     hidden_restore_idx: Int64Array
     padded_gather_idx: Int64Array
     idx_mapping: Int64Array
+    selected_local_idx: Int64Array
+    selected_restore_idx: Int64Array
     query_start_loc: Int32Array
     cu_num_logits: Int32Array
     logits_indices: Int32Array
@@ -143,7 +155,7 @@ def device_tables(arena: NDArray[np.uint8], sizes: DeviceSizes) -> DeviceTables:
     """View the tables in `arena`, as the worker does with tensors."""
     ends = np.cumsum(sizes).tolist()
     starts = [0, *ends[:-1]]
-    dtypes = (np.int64,) * 3 + (np.int32,) * 3 + (np.bool_,) * 2
+    dtypes = (np.int64,) * 5 + (np.int32,) * 3 + (np.bool_,) * 2
     return DeviceTables(
         *(
             arena[start:end].view(dtype)

@@ -22,9 +22,18 @@ py::tuple host_tuple(const HostTables& host, const py::object& owner) {
 py::tuple device_sizes(const DeviceTables& device) {
   return py::make_tuple(
       device.hidden_restore_idx.size_bytes(), device.padded_gather_idx.size_bytes(),
-      device.idx_mapping.size_bytes(), device.query_start_loc.size_bytes(),
+      device.idx_mapping.size_bytes(), device.selected_local_idx.size_bytes(),
+      device.selected_restore_idx.size_bytes(), device.query_start_loc.size_bytes(),
       device.cu_num_logits.size_bytes(), device.logits_indices.size_bytes(),
       device.gathered_kv_write_mask.size_bytes(), device.gathered_is_padding.size_bytes());
+}
+
+py::tuple as_tuple(std::span<const std::int32_t> values) {
+  py::tuple tuple(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    tuple[i] = values[i];
+  }
+  return tuple;
 }
 
 /// Fresh host memory a step: vLLM keeps these arrays beyond the step.
@@ -59,8 +68,8 @@ py::tuple write(TableWriter& writer, const Plan& plan, const py::array& num_sche
     }
   }
   return py::make_tuple(is_new, sizes.num_local_reqs, sizes.num_local_tokens, sizes.padded_num_reqs,
-                        sizes.padded_num_tokens, device_sizes(writer.device()),
-                        host_tuple(writer.host(), memory));
+                        sizes.padded_num_tokens, as_tuple(writer.num_selected_rows()),
+                        device_sizes(writer.device()), host_tuple(writer.host(), memory));
 }
 
 ArenaRing ring_over(const std::vector<py::array>& buffers) {

@@ -54,11 +54,11 @@ void check_memory(std::string_view name, std::span<const std::byte> memory, std:
   }
 }
 
-std::size_t device_bytes_for(const PlanConfig& config, std::size_t num_tokens,
+std::size_t device_bytes_for(const PlanConfig& config, std::size_t num_reqs, std::size_t num_tokens,
                              std::size_t padded_num_tokens, std::size_t num_local_reqs,
                              std::size_t padded_num_reqs) {
   const auto num_gathered = padded_num_tokens * index(config.pcp_size);
-  return sizeof(std::int64_t) * (num_tokens + num_gathered + num_local_reqs) +
+  return sizeof(std::int64_t) * (num_tokens + num_gathered + num_local_reqs + 2 * num_reqs) +
          sizeof(std::int32_t) *
              (2 * index(config.limits.max_num_reqs) + 1 + num_local_reqs + 1 + padded_num_reqs) +
          sizeof(bool) * 2 * num_gathered;
@@ -76,7 +76,8 @@ std::size_t device_arena_bytes(const PlanConfig& config) {
   check_config(config);
   const auto max_num_tokens = index(config.limits.max_num_tokens);
   const auto max_local_reqs = 2 * index(config.limits.max_num_reqs);
-  return device_bytes_for(config, max_num_tokens, max_num_tokens, max_local_reqs, max_local_reqs);
+  return device_bytes_for(config, index(config.limits.max_num_reqs), max_num_tokens, max_num_tokens,
+                          max_local_reqs, max_local_reqs);
 }
 
 std::size_t host_arena_bytes(const PlanConfig& config) {
@@ -92,6 +93,7 @@ TableWriter::TableWriter(const PlanConfig& config, std::int32_t rank)
     fail(kRoom, "rank ", rank, " is outside [0, ", config.pcp_size, ")");
   }
   written_idx_mapping_.reserve(2 * index(config.limits.max_num_reqs));
+  num_selected_rows_.resize(index(config.pcp_size));
 }
 
 TableSizes TableWriter::sizes(const Plan& plan, const Padding& padding) const {
@@ -127,8 +129,9 @@ TableSizes TableWriter::sizes(const Plan& plan, const Padding& padding) const {
 }
 
 std::size_t TableWriter::device_bytes(const Plan& plan, const TableSizes& sizes) const {
-  return device_bytes_for(config_, index(plan.num_tokens()), index(sizes.padded_num_tokens),
-                          index(sizes.num_local_reqs), index(sizes.padded_num_reqs));
+  return device_bytes_for(config_, index(plan.num_reqs()), index(plan.num_tokens()),
+                          index(sizes.padded_num_tokens), index(sizes.num_local_reqs),
+                          index(sizes.padded_num_reqs));
 }
 
 std::size_t TableWriter::host_bytes(const TableSizes& sizes) const {
@@ -177,6 +180,7 @@ void TableWriter::write(const Plan& plan, const BatchView& batch, const TableSiz
   cut_device(plan, sizes, device_arena);
   cut_host(sizes, host_memory);
   write_gathered(plan, sizes.padded_num_tokens);
+  write_selected(plan, batch);
   write_host_rows(plan, batch);
   write_device_rows();
   written_revision_ = plan.revision();
@@ -204,6 +208,8 @@ void TableWriter::cut_device(const Plan& plan, const TableSizes& sizes,
   device_.hidden_restore_idx = cutter.cut<std::int64_t>(index(plan.num_tokens()));
   device_.padded_gather_idx = cutter.cut<std::int64_t>(num_gathered);
   device_.idx_mapping = cutter.cut<std::int64_t>(num_local_reqs);
+  device_.selected_local_idx = cutter.cut<std::int64_t>(index(plan.num_reqs()));
+  device_.selected_restore_idx = cutter.cut<std::int64_t>(index(plan.num_reqs()));
   device_.query_start_loc = cutter.cut<std::int32_t>(2 * index(config_.limits.max_num_reqs) + 1);
   device_.cu_num_logits = cutter.cut<std::int32_t>(num_local_reqs + 1);
   device_.logits_indices = cutter.cut<std::int32_t>(index(sizes.padded_num_reqs));

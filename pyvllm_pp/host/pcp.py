@@ -1,5 +1,6 @@
 """The PCP manager of a runner, on the core: plan, tables, local batch, restore."""
 
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,13 @@ from vllm.v1.worker.gpu.pcp_manager import PCPManager
 from pyvllm_pp.batch import Batch
 from pyvllm_pp.host.compat import adapter
 from pyvllm_pp.host.local_views import LocalViews, changed
-from pyvllm_pp.host.settings import Settings
+from pyvllm_pp.host.restore import (
+    Readers,
+    RestoreCounts,
+    SampledRows,
+    Selection,
+)
+from pyvllm_pp.host.settings import Restore, Settings
 from pyvllm_pp.host.staging import DeviceTables, Staging
 from pyvllm_pp.plan import PlanConfig, Planner
 from pyvllm_pp.tables import StepTables, TableWriter, device_arena_bytes
@@ -33,15 +40,27 @@ class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
     settings: ClassVar[Settings] = Settings()
     # Memory of a step stays untouched while a step that reads it can be in flight.
     ring_depth: ClassVar[int] = 3
+    # Who decides which rows a step restores; None: all of them.
+    readers: ClassVar[Readers | None] = None
 
     @classmethod
-    def configured(cls, settings: Settings, max_concurrent_batches: int) -> type:
-        """The class for a run: vLLM constructs it without a place for settings."""
-        return type(
-            cls.__name__,
-            (cls,),
-            {"settings": settings, "ring_depth": max(2, max_concurrent_batches) + 1},
-        )
+    def configured(
+        cls,
+        settings: Settings,
+        max_concurrent_batches: int,
+        readers: Readers | None = None,
+    ) -> type:
+        """The class for a run: vLLM constructs it without a place for settings.
+
+        Without `readers` all rows are restored, whatever the settings.
+        """
+        is_dense = settings.restore == Restore.dense.name
+        values = {
+            "settings": settings,
+            "ring_depth": max(2, max_concurrent_batches) + 1,
+            "readers": None if is_dense else readers,
+        }
+        return type(cls.__name__, (cls,), values)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -61,6 +80,8 @@ class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
         )
         self._device_tables: DeviceTables | None = None
         self._views = LocalViews(buffers)
+        self._selection: Selection | None = None
+        self.restore_counts = RestoreCounts()
 
     @staticmethod
     def validate_config(vllm_config: VllmConfig, supports_mm_inputs: bool) -> None:
@@ -91,6 +112,7 @@ class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
         tables = self._write_tables(input_batch, batch_desc)
         if tables.is_new or self._device_tables is None:
             self._device_tables = self._staging.commit(tables.device_sizes)
+            self._selection = self._new_selection(tables, self._device_tables)
         device_tables = self._device_tables
         self._global_batch = input_batch
         self._hidden_restore_idx = device_tables.hidden_restore_idx
@@ -99,6 +121,45 @@ class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
         self._gather_tokens(input_batch, tables, device_tables)
         self._local_batch = self._local_view(input_batch, tables, device_tables)
         return self._local_batch
+
+    def restore_for_sampling(
+        self, hidden_states: torch.Tensor, aux_hidden_states: list[torch.Tensor] | None
+    ) -> tuple[torch.Tensor | SampledRows, list[torch.Tensor] | None, InputBatch]:
+        """Bring the rows that the step reads to every rank, in global order.
+
+        Returns:
+            All rows ``[num_tokens, hidden_size]`` or those of ``logits_indices``; the
+            auxiliary states, all rows; the global batch.
+        """
+        batch, selection = self.global_batch, self._selection
+        assert selection is not None
+        if (
+            self.readers is None
+            or aux_hidden_states is not None
+            or not selection.saves
+            or self.readers.read_all_rows(batch)
+        ):
+            num_rows = selection.padded_num_tokens * self.pcp_world_size
+            self.restore_counts.add_dense(num_rows)
+            restored: tuple[Any, Any, InputBatch] = super().restore_for_sampling(
+                hidden_states, aux_hidden_states
+            )
+            return restored
+        self.restore_counts.add_selected(sum(selection.num_rows))
+        return selection.restore(hidden_states, batch), None, batch
+
+    def pyvllm_pp_report(self) -> dict[str, Any]:
+        """What this manager has done so far."""
+        return asdict(self.restore_counts)
+
+    def _new_selection(self, tables: StepTables, device: DeviceTables) -> Selection:
+        num_own = tables.num_selected_rows[self.pcp_rank]
+        return Selection(
+            num_rows=tables.num_selected_rows,
+            local_idx=device.selected_local_idx[:num_own],
+            restore_idx=device.selected_restore_idx,
+            padded_num_tokens=tables.padded_num_tokens,
+        )
 
     def _write_tables(self, input_batch: InputBatch, batch_desc: Any) -> StepTables:
         padded_num_tokens = padded_num_reqs = 0

@@ -9,6 +9,7 @@ from vllm.v1.worker.gpu.model_runner import GPUModelRunner
 from pyvllm_pp.host.compat import adapter
 from pyvllm_pp.host.pcp import NativePCPManager
 from pyvllm_pp.host.pp import FeedbackHandler
+from pyvllm_pp.host.restore import Readers
 from pyvllm_pp.host.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,19 +42,24 @@ class PipelineRunnerMixin(_Face, _Base):  # type: ignore[valid-type,misc]
     def pcp_manager_cls(self) -> type:
         """VLLM's hook for another PCP manager."""
         return NativePCPManager.configured(
-            self.settings, self.vllm_config.max_concurrent_batches
+            self.settings,
+            self.vllm_config.max_concurrent_batches,
+            Readers(self),
         )
 
     def pyvllm_pp_report(self) -> dict[str, Any]:
         """What this runner is made of, for the demo and the tests."""
         handler = self.pp_handler
         steps = handler.num_received if isinstance(handler, FeedbackHandler) else 0
+        manager = self.pcp_manager
+        is_ours = isinstance(manager, NativePCPManager)
         return {
             "runner": type(self).__name__,
-            "pcp_manager": _class_name(self.pcp_manager),
+            "pcp_manager": _class_name(manager),
             "pp_handler": _class_name(handler),
             "feedback_steps": steps,
             **self.settings.model_dump(),
+            **(manager.pyvllm_pp_report() if is_ours else {}),
         }
 
     def shutdown(self) -> None:

@@ -15,18 +15,11 @@ KEY = "pyvllm_pp"
 class Restore(Enum):
     """How the last stage brings hidden states back to global order."""
 
-    dense = "dense"
-
-
-class Kernels(Enum):
-    """What runs Model Runner V2's Triton kernels on vLLM's CPU build."""
-
-    native = "native"
-    interpreter = "interpreter"
+    dense = "dense"  # every row
+    selected = "selected"  # the rows that sampling reads, where nothing reads more
 
 
 _VALUES = {
-    "kernels": [member.name for member in Kernels],
     "partition": partition_names(),
     "restore": [member.name for member in Restore],
 }
@@ -38,8 +31,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     partition: str = Partition.dual_chunk_swap.name
-    restore: str = Restore.dense.name
-    kernels: str = Kernels.native.name
+    restore: str = Restore.selected.name
 
     @classmethod
     def read(cls, additional_config: object) -> Self:

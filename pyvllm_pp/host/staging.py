@@ -14,6 +14,8 @@ _TABLE_DTYPES: tuple[torch.dtype, ...] = (
     torch.int64,  # hidden_restore_idx
     torch.int64,  # padded_gather_idx
     torch.int64,  # idx_mapping
+    torch.int64,  # selected_local_idx
+    torch.int64,  # selected_restore_idx
     torch.int32,  # query_start_loc
     torch.int32,  # cu_num_logits
     torch.int32,  # logits_indices
@@ -30,6 +32,8 @@ class DeviceTables(NamedTuple):
     hidden_restore_idx: torch.Tensor
     padded_gather_idx: torch.Tensor
     idx_mapping: torch.Tensor
+    selected_local_idx: torch.Tensor
+    selected_restore_idx: torch.Tensor
     query_start_loc: torch.Tensor
     cu_num_logits: torch.Tensor
     logits_indices: torch.Tensor

@@ -7,7 +7,13 @@ offsets, so that a mistake in the core's arithmetic cannot be made here too.
 
 from pyvllm_pp.reference.feedback import FeedbackRing, need_sampled_mask
 from pyvllm_pp.reference.plan import Plan, Segment, plan, plan_of
-from pyvllm_pp.reference.tables import Tables, gathered_tokens, tables
+from pyvllm_pp.reference.tables import (
+    Tables,
+    gathered_tokens,
+    sampled_tokens,
+    selected_tokens,
+    tables,
+)
 
 __all__ = [
     "FeedbackRing",
@@ -18,5 +24,7 @@ __all__ = [
     "need_sampled_mask",
     "plan",
     "plan_of",
+    "sampled_tokens",
+    "selected_tokens",
     "tables",
 ]

@@ -28,6 +28,30 @@ def gathered_tokens(made: Plan, padded_num_tokens: int = 0) -> list[int | None]:
     return rows
 
 
+def sampled_tokens(batch: Batch) -> list[int]:
+    """The global token whose row sampling reads, of each request.
+
+    Its last one. A request without tokens reads the row before, the first ones the
+    batch's last row: indices as vLLM makes and torch reads them. Empty for a batch
+    without tokens.
+    """
+    counts = [int(count) for count in batch.num_scheduled_tokens]
+    tokens = list(range(sum(counts)))
+    if not tokens:
+        return []
+    return [tokens[sum(counts[: i + 1]) - 1] for i in range(len(counts))]
+
+
+def selected_tokens(made: Plan, batch: Batch) -> list[list[int]]:
+    """The tokens that each rank packs, in its local order; a replicated one rank 0."""
+    left = set(sampled_tokens(batch))
+    selected: list[list[int]] = []
+    for rank in range(made.pcp_size):
+        selected.append([token for token in made.rank_tokens(rank) if token in left])
+        left -= set(selected[rank])
+    return selected
+
+
 def tables(
     made: Plan,
     batch: Batch,
@@ -51,6 +75,10 @@ def tables(
     rows = gathered_tokens(made, padded_num_tokens)
     # Of equal rows of a replicated request, the first in gathered order counts.
     first = [rows.index(token) for token in range(made.num_tokens)]
+    selected = selected_tokens(made, batch)
+    packed = [token for tokens in selected for token in tokens]
+    own = [made.rank_tokens(rank).index(token) for token in selected[rank]]
+    num_reqs = len(batch.num_scheduled_tokens)
     ends = host.query_start_loc
     device_ends = np.full(2 * max_num_reqs + 1, ends[-1], dtype=np.int32)
     device_ends[: len(ends)] = ends
@@ -58,6 +86,10 @@ def tables(
         hidden_restore_idx=np.array(first, dtype=np.int64),
         padded_gather_idx=np.array([token or 0 for token in rows], dtype=np.int64),
         idx_mapping=host.idx_mapping,
+        selected_local_idx=_padded(own, num_reqs),
+        selected_restore_idx=_padded(
+            [packed.index(token) for token in sampled_tokens(batch)], num_reqs
+        ),
         query_start_loc=device_ends,
         cu_num_logits=host.cu_num_logits,
         logits_indices=ends[1:] - np.int32(1),
@@ -118,6 +150,10 @@ def _host_tables(
 
 def _int32(values: Sequence[int] | NDArray[np.int_]) -> Int32Array:
     return np.array(values, dtype=np.int32)
+
+
+def _padded(values: list[int], length: int) -> Int64Array:
+    return _int64(values + [0] * (length - len(values)))
 
 
 def _int64(values: Sequence[int]) -> Int64Array:

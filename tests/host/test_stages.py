@@ -1,47 +1,16 @@
 """PP2 x PCP2 over gloo in four processes; see :mod:`tests.host.stages`."""
 
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).parents[2]
-LIMIT_S = 100
+from tests.host.processes import run_ranks
+from tests.host.stages import SCENARIOS
 
-SCENARIOS = [
-    "feedback_reaches_requests",
-    "freed_slot_is_left_out",
-    "permuted_requests_are_caught",
-    "swapped_steps_are_caught",
-]
+LIMIT_S = 100
 
 
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    init_file = tmp_path_factory.mktemp("stages") / "init"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.host.stages", str(rank), str(init_file)],
-            cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        for rank in range(4)
-    ]
-    try:
-        yield [process.communicate(timeout=LIMIT_S)[0] for process in processes]
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+def outputs() -> list[str]:
+    return run_ranks("tests.host.stages", 4, limit_s=LIMIT_S)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -34,7 +34,7 @@ def events() -> list[FakeEvent]:
     return FakeEvent.made
 
 
-SIZES = DeviceSizes(16, 8, 8, 16, 4, 4, 4, 4)
+SIZES = DeviceSizes(16, 8, 8, 16, 8, 16, 4, 4, 4, 4)
 ALL = sum(SIZES)
 
 
@@ -67,7 +67,7 @@ def test_tables_are_cut_in_order() -> None:
     tables = staging.commit(SIZES)
     assert [table.nbytes for table in tables] == list(SIZES)
     raw = [table.view(torch.uint8).tolist()[0] for table in tables[:-2]]
-    assert raw == [0, 16, 24, 32, 48, 52]
+    assert raw == [0, 16, 24, 32, 48, 56, 72, 76]
     assert tables.gathered_kv_write_mask.dtype == torch.bool
 
 

@@ -13,6 +13,12 @@
 ///     padded gathered:    [A B G _ | C D E F]
 ///     hidden_restore_idx: [0, 1, 4, 5, 6, 7, 2]      gathered[hidden_restore_idx] == global
 ///     padded_gather_idx:  [0, 1, 6, 0, 2, 3, 4, 5]   global[padded_gather_idx] == gathered
+///
+///   Sampling reads each request's last token alone, here G; with each rank's packed rows, rank by
+///   rank, in `packed`:
+///     num_selected_rows:    [1, 0]
+///     selected_local_idx:   [2] on rank 0            local[selected_local_idx] are packed
+///     selected_restore_idx: [0]                      packed[selected_restore_idx] == sampled
 namespace pyvllm_pp {
 
 /// Arrays that travel to the device in one copy: views into one arena.
@@ -20,12 +26,14 @@ struct DeviceTables {
   std::span<std::int64_t> hidden_restore_idx;  // [num_tokens] global -> gathered
   std::span<std::int64_t> padded_gather_idx;   // [pcp_size * padded_num_tokens] gathered -> global
   std::span<std::int64_t> idx_mapping;         // [num_local_reqs] local row -> request slot
-  std::span<std::int32_t> query_start_loc;     // [max_local_reqs + 1], padded with the last value
-  std::span<std::int32_t> cu_num_logits;       // [num_local_reqs + 1]
-  std::span<std::int32_t> logits_indices;      // [padded_num_reqs] each row's last token
-  std::span<bool> gathered_kv_write_mask;      // [pcp_size * padded_num_tokens]
-  std::span<bool> gathered_is_padding;         // [pcp_size * padded_num_tokens]
-  std::size_t num_bytes = 0;                   // used bytes of the arena, from its first
+  std::span<std::int64_t> selected_local_idx;  // [num_reqs] rows to pack, 0 beyond their number
+  std::span<std::int64_t> selected_restore_idx;  // [num_reqs] request -> packed row
+  std::span<std::int32_t> query_start_loc;       // [max_local_reqs + 1], padded with the last value
+  std::span<std::int32_t> cu_num_logits;         // [num_local_reqs + 1]
+  std::span<std::int32_t> logits_indices;        // [padded_num_reqs] each row's last token
+  std::span<bool> gathered_kv_write_mask;        // [pcp_size * padded_num_tokens]
+  std::span<bool> gathered_is_padding;           // [pcp_size * padded_num_tokens]
+  std::size_t num_bytes = 0;                     // used bytes of the arena, from its first
 };
 
 /// Arrays that vLLM's local batch keeps on the host: views into memory of the caller.
@@ -97,10 +105,16 @@ class TableWriter {
 
   [[nodiscard]] const DeviceTables& device() const { return device_; }
   [[nodiscard]] const HostTables& host() const { return host_; }
+  /// [pcp_size] rows that each rank packs, for the device tables written last. A row of a
+  /// replicated request is rank 0's, as in `hidden_restore_idx`.
+  [[nodiscard]] std::span<const std::int32_t> num_selected_rows() const {
+    return num_selected_rows_;
+  }
   [[nodiscard]] std::int32_t rank() const { return rank_; }
 
  private:
   void write_gathered(const Plan& plan, std::int32_t padded_num_tokens);
+  void write_selected(const Plan& plan, const BatchView& batch);
   void write_host_rows(const Plan& plan, const BatchView& batch);
   void write_device_rows();
   void check(const Plan& plan, const BatchView& batch, const TableSizes& sizes) const;
@@ -115,6 +129,7 @@ class TableWriter {
   std::uint64_t written_revision_ = 0;  // plan of the device tables, 0 for none
   TableSizes written_sizes_{};
   std::vector<std::int64_t> written_idx_mapping_;  // [num_local_reqs]
+  std::vector<std::int32_t> num_selected_rows_;    // [pcp_size]
 };
 
 /// A ring of equal arenas: memory handed out stays untouched for `depth - 1` further steps.
