@@ -19,7 +19,15 @@ class Restore(Enum):
     selected = "selected"  # the rows that sampling reads, where nothing reads more
 
 
+class Kernels(Enum):
+    """What runs Model Runner V2's Triton kernels on vLLM's CPU build."""
+
+    native = "native"
+    interpreter = "interpreter"
+
+
 _VALUES = {
+    "kernels": [member.name for member in Kernels],
     "partition": partition_names(),
     "restore": [member.name for member in Restore],
 }
@@ -32,6 +40,7 @@ class Settings(BaseModel):
 
     partition: str = Partition.dual_chunk_swap.name
     restore: str = Restore.selected.name
+    kernels: str = Kernels.native.name
 
     @classmethod
     def read(cls, additional_config: object) -> Self:

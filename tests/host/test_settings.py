@@ -27,7 +27,10 @@ def test_defaults() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"partiton": "x"}, r"unknown key 'partiton'; valid keys: \['partition'"),
+        (
+            {"partiton": "x"},
+            r"unknown key 'partiton'; valid keys: \['kernels', 'partition'",
+        ),
         ({"partition": "x"}, r"is 'x'; valid values: \['dual_chunk_swap'"),
         ({"restore": None}, r"is None; valid values: \['dense', 'selected'\]"),
     ],

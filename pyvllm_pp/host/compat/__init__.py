@@ -45,22 +45,38 @@ def adapter() -> Any:
     return importlib.import_module(f"{__name__}.{name}")
 
 
+def known_attribute(owner: Any, name: str) -> Any:
+    """A module global or a class attribute of vLLM or Triton that must be there.
+
+    Raises:
+        RuntimeError: the owner has no such name any more.
+    """
+    if not hasattr(owner, name):
+        raise RuntimeError(
+            f"{owner.__name__} has no {name!r}: this vLLM is not one that pyvllm_pp "
+            f"supports ({', '.join(SUPPORTED)})"
+        )
+    return getattr(owner, name)
+
+
+def replace_attribute(owner: Any, name: str, value: Any) -> Any:
+    """Put `value` in place of a :func:`known_attribute`, which is returned.
+
+    For the places where vLLM and Triton have no hook; each caller says why.
+    """
+    original = known_attribute(owner, name)
+    setattr(owner, name, value)
+    return original
+
+
 @contextmanager
 def replaced_global(module: ModuleType, name: str, value: Any) -> Iterator[None]:
     """Put `value` in place of a module global of vLLM for the length of a block.
 
-    For the places where vLLM has no hook; each caller says why.
-
     Raises:
         RuntimeError: the module has no such name any more.
     """
-    if not hasattr(module, name):
-        raise RuntimeError(
-            f"{module.__name__} has no {name!r}: this vLLM is not one that pyvllm_pp "
-            f"supports ({', '.join(SUPPORTED)})"
-        )
-    original = getattr(module, name)
-    setattr(module, name, value)
+    original = replace_attribute(module, name, value)
     try:
         yield
     finally:
