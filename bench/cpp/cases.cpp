@@ -6,12 +6,12 @@
 namespace pyvllm_pp::bench {
 namespace {
 
-PlanConfig config_of(std::int32_t pcp_size) {
+PlanConfig config_of(std::int32_t pcp_size, std::int32_t max_num_reqs) {
   return {.pcp_size = pcp_size,
           .dcp_size = 1,
           .shard_decode_requests = true,
           .partition = Partition::dual_chunk_swap,
-          .limits = {.max_num_reqs = kMaxNumReqs, .max_num_tokens = kMaxNumTokens}};
+          .limits = {.max_num_reqs = max_num_reqs, .max_num_tokens = kMaxNumTokens}};
 }
 
 std::size_t words(std::size_t num_bytes) {
@@ -45,12 +45,12 @@ BatchView OwnedBatch::view() const {
           .idx_mapping = idx_mapping_};
 }
 
-Core::Core(std::int32_t pcp_size)
-    : planner_(config_of(pcp_size)),
-      device_arena_(words(device_arena_bytes(config_of(pcp_size)))),
-      host_memory_(words(host_arena_bytes(config_of(pcp_size)))) {
+Core::Core(std::int32_t pcp_size, std::int32_t max_num_reqs)
+    : planner_(config_of(pcp_size, max_num_reqs)),
+      device_arena_(words(device_arena_bytes(planner_.config()))),
+      host_memory_(words(host_arena_bytes(planner_.config()))) {
   for (std::int32_t rank = 0; rank < pcp_size; ++rank) {
-    writers_.emplace_back(config_of(pcp_size), rank);
+    writers_.emplace_back(planner_.config(), rank);
   }
 }
 

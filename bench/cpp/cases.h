@@ -32,7 +32,7 @@ class OwnedBatch {
 /// Planner and table writers of all ranks, with the memory that they write into.
 class Core {
  public:
-  explicit Core(std::int32_t pcp_size);
+  Core(std::int32_t pcp_size, std::int32_t max_num_reqs);
 
   /// Plan and tables of one rank: what each process does at a step.
   const Plan& step(const BatchView& batch, std::size_t rank);

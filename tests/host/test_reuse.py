@@ -1,4 +1,4 @@
-"""Reused tables are never stale: a manager that has seen other steps equals a new one."""
+"""Reused tables are never stale: a manager that saw other steps equals a new one."""
 
 from dataclasses import fields
 from typing import Any, NamedTuple
