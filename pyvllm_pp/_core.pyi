@@ -7,6 +7,7 @@ class FeedbackOrderError(RuntimeError): ...
 
 class Partition(enum.Enum):
     dual_chunk_swap = 0
+    balanced = 1
 
 class PlanConfig:
     def __init__(
@@ -40,8 +41,14 @@ class Plan:
 class Planner:
     def __init__(self, config: PlanConfig) -> None: ...
     def plan(
-        self, num_scheduled_tokens: NDArray[np.int32], is_prefilling: NDArray[np.bool_]
+        self,
+        num_scheduled_tokens: NDArray[np.int32],
+        is_prefilling: NDArray[np.bool_],
+        num_computed_tokens: NDArray[np.int32] | None = None,
     ) -> Plan: ...
+    def max_rank_tokens(
+        self, num_scheduled_tokens: NDArray[np.int32], is_prefilling: NDArray[np.bool_]
+    ) -> int: ...
 
 def device_arena_bytes(config: PlanConfig) -> int: ...
 def host_arena_bytes(config: PlanConfig) -> int: ...

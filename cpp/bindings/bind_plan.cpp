@@ -1,4 +1,7 @@
 #include <pybind11/native_enum.h>
+#include <pybind11/stl.h>
+
+#include <optional>
 
 #include "bind_batch.h"
 #include "pyvllm_pp/plan.h"
@@ -27,6 +30,7 @@ py::array_t<std::int32_t> segments_array(const Plan& plan, std::int32_t rank) {
 void bind_plan(py::module_& module) {
   py::native_enum<Partition>(module, "Partition", "enum.Enum")
       .value("dual_chunk_swap", Partition::dual_chunk_swap)
+      .value("balanced", Partition::balanced)
       .finalize();
 
   py::class_<PlanConfig>(module, "PlanConfig")
@@ -59,14 +63,29 @@ void bind_plan(py::module_& module) {
       .def(
           "plan",
           [](Planner& planner, const py::array& num_scheduled_tokens,
-             const py::array& is_prefilling) -> const Plan& {
-            const auto scheduled = scheduled_view(num_scheduled_tokens, is_prefilling);
+             const py::array& is_prefilling,
+             const std::optional<py::array>& num_computed_tokens) -> const Plan& {
+            auto scheduled = scheduled_view(num_scheduled_tokens, is_prefilling);
+            if (num_computed_tokens) {
+              scheduled.num_computed_tokens =
+                  as_span<std::int32_t>(kBatchRoom, "num_computed_tokens", *num_computed_tokens);
+            }
             // The arguments hold the arrays; nothing below touches Python.
             const py::gil_scoped_release release;
             return planner.plan(scheduled);
           },
           py::arg("num_scheduled_tokens"), py::arg("is_prefilling"),
-          py::return_value_policy::reference_internal);
+          py::arg("num_computed_tokens") = py::none(), py::return_value_policy::reference_internal)
+      .def(
+          "max_rank_tokens",
+          [](Planner& planner, const py::array& num_scheduled_tokens,
+             const py::array& is_prefilling) {
+            const auto scheduled = scheduled_view(num_scheduled_tokens, is_prefilling);
+            // As above.
+            const py::gil_scoped_release release;
+            return planner.max_rank_tokens(scheduled);
+          },
+          py::arg("num_scheduled_tokens"), py::arg("is_prefilling"));
 }
 
 }  // namespace pyvllm_pp::bindings

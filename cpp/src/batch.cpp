@@ -16,6 +16,17 @@ void check_length(std::string_view name, std::size_t length, std::size_t expecte
   }
 }
 
+void check_context(std::size_t i, std::int32_t num_computed, std::int32_t num_scheduled) {
+  if (num_computed < 0) {
+    fail(kRoom, "num_computed_tokens[", i, "] is ", num_computed, ", expected 0 or more");
+  }
+  const auto seq_len = std::int64_t{num_computed} + num_scheduled;
+  if (seq_len > std::numeric_limits<std::int32_t>::max()) {
+    fail(kRoom, "num_computed_tokens[", i, "] + num_scheduled_tokens[", i, "] is ", seq_len,
+         ", expected at most ", std::numeric_limits<std::int32_t>::max());
+  }
+}
+
 }  // namespace
 
 std::int32_t check_scheduled(const ScheduledView& scheduled, const BatchLimits& limits) {
@@ -34,6 +45,12 @@ std::int32_t check_scheduled(const ScheduledView& scheduled, const BatchLimits& 
   }
   if (num_tokens > limits.max_num_tokens) {
     fail(kRoom, num_tokens, " tokens scheduled, the buffers hold ", limits.max_num_tokens);
+  }
+  if (!scheduled.num_computed_tokens.empty()) {
+    check_length("num_computed_tokens", scheduled.num_computed_tokens.size(), num_reqs);
+    for (std::size_t i = 0; i < num_reqs; ++i) {
+      check_context(i, scheduled.num_computed_tokens[i], scheduled.num_scheduled_tokens[i]);
+    }
   }
   return static_cast<std::int32_t>(num_tokens);
 }
@@ -55,17 +72,9 @@ void check_batch(const BatchView& batch, const BatchLimits& limits) {
       fail(kRoom, "query_start_loc[", i, "] is ", batch.query_start_loc[i], ", expected ", start,
            ", the sum of num_scheduled_tokens before it");
     }
-    if (batch.num_computed_tokens[i] < 0) {
-      fail(kRoom, "num_computed_tokens[", i, "] is ", batch.num_computed_tokens[i],
-           ", expected 0 or more");
-    }
+    check_context(i, batch.num_computed_tokens[i], num_scheduled[i]);
     if (batch.prefill_len[i] < 0) {
       fail(kRoom, "prefill_len[", i, "] is ", batch.prefill_len[i], ", expected 0 or more");
-    }
-    const auto seq_len = std::int64_t{batch.num_computed_tokens[i]} + num_scheduled[i];
-    if (seq_len > std::numeric_limits<std::int32_t>::max()) {
-      fail(kRoom, "num_computed_tokens[", i, "] + num_scheduled_tokens[", i, "] is ", seq_len,
-           ", expected at most ", std::numeric_limits<std::int32_t>::max());
     }
     start += num_scheduled[i];
   }

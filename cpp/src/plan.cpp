@@ -4,16 +4,14 @@
 #include <atomic>
 #include <limits>
 
+#include "balancer.h"
+#include "partition.h"
 #include "pyvllm_pp/error.h"
 
 namespace pyvllm_pp {
 namespace {
 
 constexpr std::string_view kRoom = "plan";
-constexpr std::int32_t kEveryRank = -1;
-constexpr std::int32_t kSplit = -2;
-
-std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
 std::uint64_t next_revision() {
   static std::atomic<std::uint64_t> last{0};
@@ -66,6 +64,9 @@ void check_config(const PlanConfig& config) {
     fail(kRoom, "shard_decode_requests with dcp_size ", config.dcp_size,
          ": under DCP every rank needs every decode, expected shard_decode_requests=False");
   }
+  if (config.dcp_size > 1 && config.partition == Partition::balanced) {
+    fail(kRoom, "partition balanced with dcp_size ", config.dcp_size, ": expected dcp_size 1");
+  }
   constexpr auto kMostReqs = std::numeric_limits<std::int32_t>::max() / 2;
   if (config.limits.max_num_reqs > kMostReqs) {
     fail(kRoom, "max_num_reqs is ", config.limits.max_num_reqs, ", expected at most ", kMostReqs);
@@ -84,27 +85,32 @@ Planner::Planner(const PlanConfig& config) : config_(config) {
   }
   plan_.rank_tokens_.resize(index(config.pcp_size));
   owners_.reserve(max_num_reqs);
+  if (config.partition == Partition::balanced) {
+    num_computed_tokens_.reserve(max_num_reqs);
+    balancer_ = std::make_unique<Balancer>(config);
+  }
 }
 
-const Plan& Planner::plan(const ScheduledView& scheduled) {
-  if (plan_.is_made_from(scheduled)) {
+Planner::Planner(Planner&&) noexcept = default;
+Planner& Planner::operator=(Planner&&) noexcept = default;
+Planner::~Planner() = default;
+
+const Plan& Planner::plan(const ScheduledView& given) {
+  auto scheduled = given;
+  if (balancer_ == nullptr) {
+    scheduled.num_computed_tokens = {};
+  }
+  if (plan_.is_made_from(scheduled) &&
+      std::ranges::equal(scheduled.num_computed_tokens, num_computed_tokens_)) {
     return plan_;
   }
-  const auto num_tokens = check_scheduled(scheduled, config_.limits);
-
-  plan_.num_scheduled_tokens_.assign(scheduled.num_scheduled_tokens.begin(),
-                                     scheduled.num_scheduled_tokens.end());
-  plan_.is_prefilling_.assign(scheduled.is_prefilling.begin(), scheduled.is_prefilling.end());
-  plan_.has_prefill_ =
-      std::ranges::find(scheduled.is_prefilling, true) != scheduled.is_prefilling.end();
-  plan_.num_tokens_ = num_tokens;
-  std::ranges::fill(plan_.rank_tokens_, 0);
-  for (auto& segments : plan_.rank_segments_) {
-    segments.clear();
-  }
+  begin(scheduled, check_scheduled(scheduled, config_.limits));
   switch (config_.partition) {
     case Partition::dual_chunk_swap:
       partition_dual_chunk_swap(scheduled);
+      break;
+    case Partition::balanced:
+      partition_balanced(scheduled);
       break;
   }
   plan_.max_rank_tokens_ = std::ranges::max(plan_.rank_tokens_);
@@ -112,47 +118,61 @@ const Plan& Planner::plan(const ScheduledView& scheduled) {
   return plan_;
 }
 
-void Planner::partition_dual_chunk_swap(const ScheduledView& scheduled) {
-  const auto num_reqs = scheduled.num_scheduled_tokens.size();
-  const std::int64_t num_chunks = 2 * static_cast<std::int64_t>(config_.pcp_size);
-  owners_.resize(num_reqs);
-  plan_.is_replicated_.resize(num_reqs);
-
-  // Owners first, in request order: decodes take turns over decodes alone, whatever lies between.
-  std::int32_t next_owner = 0;
-  for (std::size_t i = 0; i < num_reqs; ++i) {
-    const std::int64_t num_tokens = scheduled.num_scheduled_tokens[i];
-    const auto chunk = (num_tokens + num_chunks - 1) / num_chunks;
-    // Under DCP every rank must hold rows of every prompt, so one too short to fill all chunks
-    // stays whole.
-    const bool too_short = config_.dcp_size > 1 && (num_chunks - 1) * chunk >= num_tokens;
-    auto& owner = owners_[i];
-    owner = scheduled.is_prefilling[i] && !too_short ? kSplit : kEveryRank;
-    if (owner == kEveryRank && config_.shard_decode_requests && num_tokens > 0) {
-      owner = next_owner;
-      next_owner = next_owner + 1 == config_.pcp_size ? 0 : next_owner + 1;
-    }
-    plan_.is_replicated_[i] = owner == kEveryRank ? 1 : 0;
+std::int32_t Planner::max_rank_tokens(const ScheduledView& scheduled) {
+  if (plan_.is_made_from(scheduled)) {
+    return plan_.max_rank_tokens();
   }
+  if (balancer_ == nullptr) {
+    return plan(scheduled).max_rank_tokens();
+  }
+  check_scheduled(scheduled, config_.limits);
+  return balancer_->max_rank_tokens(scheduled);
+}
 
-  // Then rows, decodes before prefills: vLLM's attention metadata needs that order.
+void Planner::begin(const ScheduledView& scheduled, std::int32_t num_tokens) {
+  plan_.num_scheduled_tokens_.assign(scheduled.num_scheduled_tokens.begin(),
+                                     scheduled.num_scheduled_tokens.end());
+  plan_.is_prefilling_.assign(scheduled.is_prefilling.begin(), scheduled.is_prefilling.end());
+  plan_.has_prefill_ =
+      std::ranges::find(scheduled.is_prefilling, true) != scheduled.is_prefilling.end();
+  plan_.num_tokens_ = num_tokens;
+  num_computed_tokens_.assign(scheduled.num_computed_tokens.begin(),
+                              scheduled.num_computed_tokens.end());
+  std::ranges::fill(plan_.rank_tokens_, 0);
+  for (auto& segments : plan_.rank_segments_) {
+    segments.clear();
+  }
+}
+
+void Planner::add_rows(const ScheduledView& scheduled, std::span<const std::int32_t> owners) {
+  plan_.is_replicated_.resize(owners.size());
+  std::ranges::transform(owners, plan_.is_replicated_.begin(), [](std::int32_t owner) {
+    return static_cast<std::uint8_t>(owner == kEveryRank);
+  });
+  // Decodes before prefills: vLLM's attention metadata needs that order.
   for (const bool prefills : {false, true}) {
     if (prefills && !plan_.has_prefill_) {
       break;
     }
     std::int32_t token_start = 0;
-    for (std::size_t i = 0; i < num_reqs; ++i) {
+    for (std::size_t i = 0; i < owners.size(); ++i) {
       const auto num_tokens = scheduled.num_scheduled_tokens[i];
       if (scheduled.is_prefilling[i] == prefills && num_tokens > 0) {
-        const auto req_idx = static_cast<std::int32_t>(i);
-        if (owners_[i] == kSplit) {
-          add_chunks(req_idx, token_start, num_tokens);
-        } else {
-          add_whole(owners_[i], req_idx, token_start, num_tokens);
-        }
+        add_request(owners[i], static_cast<std::int32_t>(i), token_start, num_tokens);
       }
       token_start += num_tokens;
     }
+  }
+}
+
+void Planner::add_request(std::int32_t owner, std::int32_t req_idx, std::int32_t token_start,
+                          std::int32_t num_tokens) {
+  if (owner != kSplit) {
+    add_whole(owner, req_idx, token_start, num_tokens);
+  } else if (balancer_ == nullptr) {
+    add_chunks(req_idx, token_start, num_tokens);
+  } else {
+    add_cuts(req_idx, token_start);
   }
 }
 
@@ -164,21 +184,6 @@ void Planner::add_whole(std::int32_t owner, std::int32_t req_idx, std::int32_t t
   }
   for (std::int32_t rank = 0; rank < config_.pcp_size; ++rank) {
     add_segment(rank, req_idx, token_start, num_tokens);
-  }
-}
-
-void Planner::add_chunks(std::int32_t req_idx, std::int32_t token_start, std::int32_t num_tokens) {
-  const std::int64_t num_chunks = 2 * static_cast<std::int64_t>(config_.pcp_size);
-  const std::int64_t chunk = (num_tokens + num_chunks - 1) / num_chunks;
-  for (std::int32_t rank = 0; rank < config_.pcp_size; ++rank) {
-    for (const std::int64_t chunk_idx : {std::int64_t{rank}, num_chunks - 1 - rank}) {
-      const auto offset = chunk_idx * chunk;
-      const auto length = std::min<std::int64_t>(chunk, num_tokens - offset);
-      if (length > 0) {
-        add_segment(rank, req_idx, token_start + static_cast<std::int32_t>(offset),
-                    static_cast<std::int32_t>(length));
-      }
-    }
   }
 }
 

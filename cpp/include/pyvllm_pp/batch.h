@@ -12,6 +12,8 @@ namespace pyvllm_pp {
 struct ScheduledView {
   std::span<const std::int32_t> num_scheduled_tokens;  // [num_reqs]
   std::span<const bool> is_prefilling;                 // [num_reqs]
+  /// Contexts, for policies that weigh attention work; empty where none does. // [num_reqs]
+  std::span<const std::int32_t> num_computed_tokens = {};
 };
 
 /// All host arrays of one global batch (the `*_np` arrays of vLLM's `InputBatch`).
@@ -29,7 +31,8 @@ struct BatchLimits {
   std::int32_t max_num_tokens;
 };
 
-/// Checks lengths, signs and limits; returns the number of scheduled tokens.
+/// Checks lengths, signs and limits, of contexts too where given; returns the number of scheduled
+/// tokens.
 /// Cost: one pass over the requests. Throws `std::invalid_argument`.
 std::int32_t check_scheduled(const ScheduledView& scheduled, const BatchLimits& limits);
 

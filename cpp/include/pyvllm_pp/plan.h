@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -16,8 +17,17 @@
 ///     rank 0 [A B G], rank 1 [C D E F]
 namespace pyvllm_pp {
 
+class Balancer;
+
 enum class Partition : std::uint8_t {
   dual_chunk_swap,  ///< vLLM's own: rank r takes chunks r and 2 * pcp_size - 1 - r of a prompt
+  /// Rank tokens equal to within one over the whole batch, attention work (the sum of the rows'
+  /// context lengths) equal too. Decodes are whole, and so are prompts where that is cheaper: a
+  /// rank costs its attention work plus that of a 64 x 64 tile for each segment, so splitting must
+  /// save a tile; of the plans with all, tiny or no prompts whole the first is taken whose largest
+  /// rank is within 2 % of equal or below one tile, otherwise the one with least work there.
+  /// At most two segments of a request on a rank, as with dual_chunk_swap. PCP alone, not with DCP.
+  balanced,
 };
 
 struct PlanConfig {
@@ -30,7 +40,7 @@ struct PlanConfig {
 };
 
 /// Throws `std::invalid_argument` for sizes below 1, for more requests than an int32 can count two
-/// rows each of, and for sharded decodes under DCP.
+/// rows each of, and under DCP for sharded decodes and for the policy `balanced`.
 void check_config(const PlanConfig& config);
 
 /// A contiguous run of one request's tokens on one rank.
@@ -89,25 +99,41 @@ class Planner {
  public:
   /// Throws as `check_config`.
   explicit Planner(const PlanConfig& config);
+  Planner(Planner&&) noexcept;
+  Planner& operator=(Planner&&) noexcept;
+  ~Planner();
 
   /// The plan for a batch; the same plan again, untouched, when the inputs are those of the last
   /// call. Valid until the next call. Cost: linear in the segments; no allocation.
+  /// Contexts count in `balanced` alone, as 0 where none are given.
   /// Throws `std::invalid_argument`, the last plan then still stands.
   const Plan& plan(const ScheduledView& scheduled);
+
+  /// The largest rank's tokens in the plan for a batch, whatever its contexts: what a graph is
+  /// dispatched on before they are known. Throws as `plan`.
+  std::int32_t max_rank_tokens(const ScheduledView& scheduled);
 
   [[nodiscard]] const PlanConfig& config() const { return config_; }
 
  private:
+  void begin(const ScheduledView& scheduled, std::int32_t num_tokens);
   void partition_dual_chunk_swap(const ScheduledView& scheduled);
+  void partition_balanced(const ScheduledView& scheduled);
   void add_segment(std::int32_t rank, std::int32_t req_idx, std::int32_t token_start,
+                   std::int32_t num_tokens);
+  void add_rows(const ScheduledView& scheduled, std::span<const std::int32_t> owners);
+  void add_request(std::int32_t owner, std::int32_t req_idx, std::int32_t token_start,
                    std::int32_t num_tokens);
   void add_whole(std::int32_t owner, std::int32_t req_idx, std::int32_t token_start,
                  std::int32_t num_tokens);
   void add_chunks(std::int32_t req_idx, std::int32_t token_start, std::int32_t num_tokens);
+  void add_cuts(std::int32_t req_idx, std::int32_t token_start);
 
   PlanConfig config_;
   Plan plan_;
-  std::vector<std::int32_t> owners_;  // [num_reqs] rank of a whole request, or every_rank
+  std::vector<std::int32_t> owners_;               // [num_reqs] for dual_chunk_swap
+  std::vector<std::int32_t> num_computed_tokens_;  // [num_reqs] for balanced, or empty
+  std::unique_ptr<Balancer> balancer_;             // for balanced
 };
 
 }  // namespace pyvllm_pp
