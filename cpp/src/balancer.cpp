@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <ranges>
 #include <tuple>
 #include <utility>
 
@@ -14,12 +15,12 @@
 namespace pyvllm_pp {
 namespace {
 
-constexpr std::int64_t kTileWork = 64 * 64;
-constexpr std::int64_t kTolerance = 50;  // a 50th is 2 %
+constexpr std::int64_t kTileWork = 4096;  // a tile of 64 x 64
+constexpr std::int64_t kTolerance = 50;   // a 50th is 2 %
 constexpr std::size_t kNumBuckets = 256;
 constexpr std::int32_t kLongest = kNumBuckets - 1;  // decodes of more tokens count as equal
 
-__extension__ typedef __int128 Wide;
+__extension__ using Wide = __int128;
 
 /// whole * part / all, where the product may not fit in 64 bits.
 std::int64_t part_of(std::int64_t whole, std::int64_t part, std::int64_t all) {
@@ -128,8 +129,8 @@ void Balancer::sort_descending(Key key) {
     ++next[key(req)];
   }
   std::size_t start = 0;
-  for (auto bucket = next.rbegin(); bucket != next.rend(); ++bucket) {
-    start += std::exchange(*bucket, start);
+  for (auto& bucket : std::views::reverse(next)) {
+    start += std::exchange(bucket, start);
   }
   sorted_.resize(order_.size());
   for (const auto req : order_) {

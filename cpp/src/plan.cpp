@@ -187,14 +187,4 @@ void Planner::add_whole(std::int32_t owner, std::int32_t req_idx, std::int32_t t
   }
 }
 
-void Planner::add_segment(std::int32_t rank, std::int32_t req_idx, std::int32_t token_start,
-                          std::int32_t num_tokens) {
-  auto& local_start = plan_.rank_tokens_[index(rank)];
-  plan_.rank_segments_[index(rank)].push_back({.req_idx = req_idx,
-                                               .token_start = token_start,
-                                               .num_tokens = num_tokens,
-                                               .local_start = local_start});
-  local_start += num_tokens;
-}
-
 }  // namespace pyvllm_pp

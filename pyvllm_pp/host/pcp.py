@@ -22,7 +22,7 @@ from pyvllm_pp.host.restore import (
 )
 from pyvllm_pp.host.settings import Restore, Settings
 from pyvllm_pp.host.staging import DeviceTables, Staging
-from pyvllm_pp.plan import PlanConfig, Planner
+from pyvllm_pp.plan import Partition, PlanConfig, Planner
 from pyvllm_pp.tables import StepTables, TableWriter, device_arena_bytes
 
 # What this version's local batch has beside 0.32's.
@@ -92,20 +92,27 @@ class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
         """
         view = adapter().validation_view(vllm_config)
         PCPManager.validate_config(view, supports_mm_inputs)
-        if (
-            vllm_config.parallel_config.prefill_context_parallel_size > 1
-            and vllm_config.model_config.runner_type == "pooling"
-        ):
+        parallel = vllm_config.parallel_config
+        if parallel.prefill_context_parallel_size == 1:
+            return
+        if vllm_config.model_config.runner_type == "pooling":
             raise NotImplementedError(
                 "PCP does not support pooling models: vLLM pools over the PCP-local "
                 "batch."
+            )
+        settings = Settings.read(vllm_config.additional_config)
+        dcp_size = parallel.decode_context_parallel_size
+        if settings.partition == Partition.balanced.name and dcp_size > 1:
+            raise NotImplementedError(
+                "partition 'balanced' does not support DCP, got "
+                f"decode_context_parallel_size={dcp_size}: use 'dual_chunk_swap'."
             )
 
     def get_num_tokens_for_dispatch(
         self, num_scheduled_tokens: NDArray[np.int32], is_prefilling: NDArray[np.bool_]
     ) -> int:
-        """Plan the step; return the largest rank's tokens before graph padding."""
-        return self._planner.plan(num_scheduled_tokens, is_prefilling).max_rank_tokens
+        """Largest rank's tokens of the step's plan, before graph padding."""
+        return self._planner.max_rank_tokens(num_scheduled_tokens, is_prefilling)
 
     def partition_batch(self, input_batch: InputBatch, batch_desc: Any) -> InputBatch:
         """Make the PCP-local batch that the forward runs on; keep the global one."""
@@ -180,7 +187,9 @@ class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
             prefill_len=input_batch.prefill_len_np,
             idx_mapping=input_batch.idx_mapping_np,
         )
-        plan = self._planner.plan(batch.num_scheduled_tokens, batch.is_prefilling)
+        plan = self._planner.plan(
+            batch.num_scheduled_tokens, batch.is_prefilling, batch.num_computed_tokens
+        )
         return self._writer.write(
             plan,
             batch,

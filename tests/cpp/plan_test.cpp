@@ -7,6 +7,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "pyvllm_pp/error.h"
 #include "support/batches.h"
 #include "support/errors.h"
 
@@ -63,11 +64,14 @@ std::map<std::int32_t, std::int32_t> owners(const Plan& plan) {
 }
 
 /// Rules of every policy, on random batches, for each topology.
-class PlanRules : public ::testing::TestWithParam<std::tuple<std::int32_t, std::int32_t>> {
+class PlanRules
+    : public ::testing::TestWithParam<std::tuple<std::int32_t, std::int32_t, Partition>> {
  protected:
   static PlanConfig config() {
-    const auto [pcp_size, dcp_size] = GetParam();
-    return dcp_size == 1 ? pcp(pcp_size) : pcp_with_dcp(pcp_size, dcp_size);
+    const auto [pcp_size, dcp_size, partition] = GetParam();
+    auto config = dcp_size == 1 ? pcp(pcp_size) : pcp_with_dcp(pcp_size, dcp_size);
+    config.partition = partition;
+    return config;
   }
 
   template <typename Check>
@@ -146,14 +150,21 @@ TEST_P(PlanRules, TheSameInputsGiveTheSamePlanOnEveryRank) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Topologies, PlanRules,
-                         ::testing::Values(std::tuple(1, 1), std::tuple(2, 1), std::tuple(3, 1),
-                                           std::tuple(4, 1), std::tuple(8, 1), std::tuple(2, 2),
-                                           std::tuple(2, 4), std::tuple(4, 4), std::tuple(8, 2)),
-                         [](const auto& topology) {
-                           return "Pcp" + std::to_string(std::get<0>(topology.param)) + "Dcp" +
-                                  std::to_string(std::get<1>(topology.param));
-                         });
+std::string name_of(const ::testing::TestParamInfo<PlanRules::ParamType>& info) {
+  const auto [pcp_size, dcp_size, partition] = info.param;
+  return concat("Pcp", pcp_size, "Dcp", dcp_size,
+                partition == Partition::balanced ? "Balanced" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Pcp, PlanRules,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 4, 8), ::testing::Values(1),
+                                            ::testing::Values(Partition::dual_chunk_swap,
+                                                              Partition::balanced)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Dcp, PlanRules,
+                         ::testing::Combine(::testing::Values(2, 4, 8), ::testing::Values(2, 4, 8),
+                                            ::testing::Values(Partition::dual_chunk_swap)),
+                         name_of);
 
 TEST(DualChunkSwap, RankTakesAChunkFromEachEnd) {
   Planner planner(pcp(4));

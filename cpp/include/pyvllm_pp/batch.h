@@ -12,8 +12,8 @@ namespace pyvllm_pp {
 struct ScheduledView {
   std::span<const std::int32_t> num_scheduled_tokens;  // [num_reqs]
   std::span<const bool> is_prefilling;                 // [num_reqs]
-  /// Contexts, for policies that weigh attention work; empty where none does. // [num_reqs]
-  std::span<const std::int32_t> num_computed_tokens = {};
+  // [num_reqs] for `balanced`, or left out, which GCC accepts with an initializer alone.
+  std::span<const std::int32_t> num_computed_tokens = {};  // NOLINT(*-redundant-member-init)
 };
 
 /// All host arrays of one global batch (the `*_np` arrays of vLLM's `InputBatch`).

@@ -99,6 +99,8 @@ class Planner {
  public:
   /// Throws as `check_config`.
   explicit Planner(const PlanConfig& config);
+  Planner(const Planner&) = delete;
+  Planner& operator=(const Planner&) = delete;
   Planner(Planner&&) noexcept;
   Planner& operator=(Planner&&) noexcept;
   ~Planner();
