@@ -1,11 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <memory>
 #include <random>
 #include <span>
+#include <valarray>
 #include <vector>
 
 #include "pyvllm_pp/batch.h"
@@ -20,20 +21,15 @@ inline std::size_t index(std::int64_t value) { return static_cast<std::size_t>(v
 class Bools {
  public:
   Bools() = default;
-  explicit Bools(const std::vector<int>& values)
-      : size_(values.size()), values_(std::make_unique<bool[]>(values.size())) {
-    for (std::size_t i = 0; i < size_; ++i) {
-      values_[i] = values[i] != 0;
-    }
+  explicit Bools(const std::vector<int>& values) : values_(values.size()) {
+    std::ranges::transform(values, std::begin(values_), [](int value) { return value != 0; });
   }
   Bools(std::initializer_list<int> values) : Bools(std::vector<int>(values)) {}
 
-  [[nodiscard]] std::span<bool> span() { return {values_.get(), size_}; }
-  [[nodiscard]] std::span<const bool> span() const { return {values_.get(), size_}; }
+  [[nodiscard]] std::span<const bool> span() const { return {std::begin(values_), values_.size()}; }
 
  private:
-  std::size_t size_ = 0;
-  std::unique_ptr<bool[]> values_;
+  std::valarray<bool> values_;
 };
 
 struct Request {
