@@ -1,10 +1,8 @@
-import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pyvllm_pp.host.compat import check_version, replaced_global, vllm_minor
 from pyvllm_pp.host.settings import Settings, is_wanted
 from pyvllm_pp.plan import Partition
 
@@ -55,29 +53,3 @@ def test_wanted_only_for_pp_pcp_or_own_settings(
     assert is_wanted(config(additional={"pyvllm_pp": {}}))
     monkeypatch.setenv("PYVLLM_PP", "0")
     assert not is_wanted(config(pp=2, pcp=2))
-
-
-def test_version_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    import vllm
-
-    assert vllm_minor("0.32.1+cpu") == "0.32"
-    assert check_version() == vllm_minor(vllm.__version__)
-    monkeypatch.setattr(vllm, "__version__", "0.12.0")
-    with pytest.raises(
-        RuntimeError, match=re.escape("does not support vLLM 0.12.0; supported")
-    ):
-        check_version()
-
-
-def test_replacing_a_global_that_is_gone_fails_loudly() -> None:
-    from tests.host import batches
-
-    with (
-        pytest.raises(RuntimeError, match="has no 'not_there'"),
-        replaced_global(batches, "not_there", 1),
-    ):
-        pass
-    original = batches.Request
-    with replaced_global(batches, "Request", None):
-        assert batches.Request is None
-    assert batches.Request is original

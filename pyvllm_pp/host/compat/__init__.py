@@ -6,12 +6,38 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from packaging.version import InvalidVersion, Version
+
 SUPPORTED = ("0.31", "0.32", "0.33")
 
 
 def vllm_minor(version: str) -> str:
     """``"0.32.1+cpu"`` -> ``"0.32"``."""
     return ".".join(version.split("+")[0].split(".")[:2])
+
+
+def supported_minor(version: str) -> str:
+    """The supported minor version that a vLLM version belongs to.
+
+    Patch releases, post releases and local builds (``0.32.1``, ``0.32.0.post1``,
+    ``0.32.0+cpu``) count as their minor version. Development builds and release
+    candidates do not: their code lies anywhere between two releases.
+
+    Raises:
+        RuntimeError: the version is not a supported one.
+    """
+    try:
+        is_release = not Version(version).is_prerelease
+    except InvalidVersion:  # "dev", where vLLM does not know its version
+        is_release = False
+    minor = vllm_minor(version)
+    if not is_release or minor not in SUPPORTED:
+        raise RuntimeError(
+            f"pyvllm_pp does not support vLLM {version}; supported versions: "
+            + ", ".join(f"{supported}.x" for supported in SUPPORTED)
+            + ("" if is_release else " (releases)")
+        )
+    return minor
 
 
 def check_version() -> str:
@@ -22,13 +48,7 @@ def check_version() -> str:
     """
     import vllm
 
-    minor = vllm_minor(vllm.__version__)
-    if minor not in SUPPORTED:
-        raise RuntimeError(
-            f"pyvllm_pp does not support vLLM {vllm.__version__}; supported versions: "
-            + ", ".join(f"{supported}.x" for supported in SUPPORTED)
-        )
-    return minor
+    return supported_minor(vllm.__version__)
 
 
 def adapter() -> Any:
