@@ -50,6 +50,13 @@ python: setup ## Python tests without an engine
 e2e: setup ## Tests in real vLLM, one engine at a time
 	pytest tests/e2e
 
+versions: setup ## 20,000 random batches against vLLM's own managers of all versions
+	$(PY) -m tests.host.versions
+	$(PY) -m tests.host.sweep --batches 20000
+
+bench: setup ## Speed against stock vLLM: docs/performance.md, bench/results.json
+	$(PY) -m bench
+
 wheel: $(INSTALLED) ## A wheel in dist/
 	$(PY) -m build --wheel --no-isolation --outdir dist
 
