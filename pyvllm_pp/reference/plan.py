@@ -82,12 +82,11 @@ def plan(
         is_prefill = bool(is_prefilling[req_idx])
         chunks = _chunks(tokens, 2 * pcp_size)
         is_whole = not is_prefill or (dcp_size > 1 and not all(chunks))
-        holders = list(range(pcp_size))
-        if is_whole and shard_decode_requests and count > 0:
-            holders = [num_decodes % pcp_size]
-            num_decodes += 1
-        replicated.append(is_whole and len(holders) == pcp_size)
-        for rank in holders:
+        is_owned = is_whole and shard_decode_requests and count > 0
+        owners = [num_decodes % pcp_size] if is_owned else range(pcp_size)
+        num_decodes += is_owned
+        replicated.append(is_whole and not is_owned)
+        for rank in owners:
             share = [tokens] if is_whole else [chunks[rank], chunks[-1 - rank]]
             runs[rank] += [_Run(is_prefill, run, req_idx) for run in share if run]
     return Plan(

@@ -30,6 +30,11 @@ struct Bounds {
   std::int64_t most_frees;     // of one slot
   bool whole_batches = false;  // whether only posts of all slots are made
   bool bad_input = false;      // whether calls with bad arguments are made too
+
+  friend std::ostream& operator<<(std::ostream& out, const Bounds& bounds) {
+    return out << "depth " << bounds.depth << ", " << bounds.num_slots << " slots, steps to "
+               << bounds.last_step << ", " << bounds.most_frees << " frees a slot";
+  }
 };
 
 const bool kLong = std::string_view(std::getenv("PYVLLM_PP_EXPLORE") == nullptr
@@ -146,10 +151,8 @@ void explore_sequences(const FeedbackPair& here, const Bounds& bounds, int lengt
 
 void print(const char* what, const Bounds& bounds, const Explored& explored) {
   const auto refused = explored.transitions - explored.faults[0];
-  std::cout << what << ": depth " << bounds.depth << ", " << bounds.num_slots << " slots, steps to "
-            << bounds.last_step << ", " << bounds.most_frees << " frees a slot: " << explored.states
-            << " states, " << explored.transitions << " transitions, " << refused
-            << " of them refused\n";
+  std::cout << what << ": " << bounds << ": " << explored.states << " states, "
+            << explored.transitions << " transitions, " << refused << " of them refused\n";
 }
 
 class Exploration : public ::testing::TestWithParam<Bounds> {};
