@@ -5,6 +5,7 @@ gathered order and the restore are all read off lists of tokens, never computed 
 offsets, so that a mistake in the core's arithmetic cannot be made here too.
 """
 
+from pyvllm_pp.reference.balance import attention_work, broken_promises
 from pyvllm_pp.reference.feedback import FeedbackRing, need_sampled_mask
 from pyvllm_pp.reference.plan import Plan, Segment, plan, plan_of
 from pyvllm_pp.reference.tables import (
@@ -20,6 +21,8 @@ __all__ = [
     "Plan",
     "Segment",
     "Tables",
+    "attention_work",
+    "broken_promises",
     "gathered_tokens",
     "need_sampled_mask",
     "plan",
