@@ -84,6 +84,16 @@ TEST(Allocation, NoneInPlanAndTables) { expect_no_allocation_a_step(pcp(8)); }
 
 TEST(Allocation, NoneInPlanAndTablesUnderDcp) { expect_no_allocation_a_step(pcp_with_dcp(4, 4)); }
 
+TEST(Allocation, NoneInBalancedPlans) {
+  auto config = pcp(8);
+  config.partition = Partition::balanced;
+  expect_no_allocation_a_step(config);
+  Planner planner(config);
+  for (const auto& batch : random_batches(200)) {
+    EXPECT_EQ(allocations_of([&] { planner.max_rank_tokens(batch.scheduled()); }), 0U);
+  }
+}
+
 TEST(Allocation, NoneInTheArenaRing) {
   ArenaRing ring(3, 1024);
   EXPECT_EQ(allocations_of([&] { ring.next(); }), 0U);

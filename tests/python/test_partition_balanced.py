@@ -69,6 +69,14 @@ BATCHES = st.one_of(
     st.lists(LONG, min_size=1, max_size=6),
     st.lists(st.one_of(DECODES, TINY), min_size=1, max_size=30),
 ).map(batch_of)
+# The reference of the tables looks each token up in a list: quadratic.
+SMALL_BATCHES = st.lists(
+    st.one_of(
+        DECODES, DRAFTS, TINY, st.tuples(st.integers(1, 200), CONTEXTS, st.just(True))
+    ),
+    min_size=1,
+    max_size=8,
+).map(batch_of)
 PCP_SIZES = st.integers(1, 8)
 
 
@@ -90,8 +98,8 @@ def test_promises(batch: Batch, pcp_size: int, shard: bool) -> None:
     )
 
 
-@given(BATCHES, PCP_SIZES, st.booleans(), st.integers(0, 3))
-@settings(max_examples=100, deadline=None)
+@given(SMALL_BATCHES, st.integers(1, 4), st.booleans(), st.integers(0, 3))
+@settings(max_examples=60, deadline=None)
 def test_tables_equal_the_reference(
     batch: Batch, pcp_size: int, shard: bool, padding: int
 ) -> None:

@@ -69,7 +69,9 @@ struct OwnedBatch {
   }
 
   [[nodiscard]] ScheduledView scheduled() const {
-    return {.num_scheduled_tokens = num_scheduled_tokens, .is_prefilling = is_prefilling.span()};
+    return {.num_scheduled_tokens = num_scheduled_tokens,
+            .is_prefilling = is_prefilling.span(),
+            .num_computed_tokens = num_computed_tokens};
   }
   [[nodiscard]] BatchView view() const {
     return {.scheduled = scheduled(),
