@@ -18,13 +18,18 @@ from pyvllm_pp.cli.runs import Call, EngineResult, EngineRun
 SPEC = ModelSpec()
 LENGTHS = [607, 7, 1, 90, 300, 2]
 NUM_OUTPUT = 6
+LIMIT_S = 560.0
 
 
 class Topology(NamedTuple):
     pp: int
     pcp: int
     tp: int = 1
-    args: tuple[tuple[str, Any], ...] = ()
+    shards_sampling: bool = False  # over TP
+
+    def __str__(self) -> str:
+        sharded = "-sharded" if self.shards_sampling else ""
+        return f"PP{self.pp}-PCP{self.pcp}-TP{self.tp}{sharded}"
 
 
 PP1_PCP2 = Topology(1, 2)
@@ -33,7 +38,7 @@ TOPOLOGIES = [
     Topology(2, 2),
     Topology(1, 4),
     Topology(1, 2, tp=2),
-    Topology(1, 2, tp=2, args=(("enable_batch_sharded_sampling", True),)),
+    Topology(1, 2, tp=2, shards_sampling=True),
 ]
 
 
@@ -77,8 +82,11 @@ def run(model: Path, topology: Topology, restore: str) -> EngineResult:
             tp=topology.tp,
             max_num_seqs=4,
             settings={"restore": restore},
-            engine_args=dict(topology.args),
-        )
+            engine_args={"enable_batch_sharded_sampling": True}
+            if topology.shards_sampling
+            else {},
+        ),
+        limit_s=LIMIT_S,
     )
 
 
@@ -92,7 +100,7 @@ def counts(result: EngineResult, pp_rank: int) -> list[dict[str, int]]:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=str)
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2 * LIMIT_S)
 def test_selected_equals_dense_to_the_bit(model: Path, topology: Topology) -> None:
     dense, selected = (run(model, topology, name) for name in ("dense", "selected"))
     for ours, theirs in zip(selected.calls, dense.calls, strict=True):
@@ -112,7 +120,7 @@ def test_selected_equals_dense_to_the_bit(model: Path, topology: Topology) -> No
             assert all(not any(each.values()) for each in counts(result, 0))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2 * LIMIT_S)
 def test_c12_one_request_wants_prompt_logprobs(model: Path) -> None:
     """Chunked, PCP2: restored dense while its prompt runs; logprobs equal PCP1."""
     control = run(model, Topology(1, 1), "selected").calls[1].outputs

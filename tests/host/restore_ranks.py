@@ -1,8 +1,8 @@
 """Dense and selected restore on every rank of a real PCP group, over gloo.
 
-Run as ``python -m tests.host.restore_ranks RANK INIT_FILE SIZE``: prints one line of
-JSON, what each step moved by either way, measured where the group's collectives are
-called. The model is a stand-in that gives each token a random row.
+Run as ``python -m tests.host.restore_ranks RANK INIT_FILE SIZE HIDDEN_SIZE``: prints
+one line of JSON, what each step moved by either way, measured where the group's
+collectives are called. The model is a stand-in that gives each token a random row.
 """
 
 # Patches torch for CPU; vLLM's runner modules must come after it.
@@ -10,7 +10,7 @@ import vllm.v1.worker.cpu.shm  # noqa: F401  # isort: skip
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from types import SimpleNamespace
@@ -24,14 +24,15 @@ from vllm.distributed.parallel_state import (
     init_distributed_environment,
     initialize_model_parallel,
 )
+from vllm.v1.worker.gpu.model_runner import GPUModelRunner
+from vllm.v1.worker.gpu.sample.prompt_logprob import PromptLogprobsWorker
 
 from pyvllm_pp.host.pcp import NativePCPManager
 from pyvllm_pp.host.restore import Readers, SampledRows
 from pyvllm_pp.host.settings import Settings
 from tests.host.batches import Descriptor, Request, Topology, global_batch
 from tests.host.parity import NO_GRAPH, make_manager
-
-HIDDEN = 128
+from tests.host.processes import run_ranks
 
 
 @dataclass
@@ -111,7 +112,9 @@ def counted(group: Any) -> Iterator[Moved]:
         del group.all_gather, group.broadcast
 
 
-def restore(settings: Settings, step: Step, rank: int, size: int) -> tuple[Any, Moved]:
+def restore(
+    settings: Settings, step: Step, rank: int, size: int, hidden_size: int
+) -> tuple[Any, Moved]:
     """The rows that sampling reads, in request order, and what they cost."""
     cls = NativePCPManager.configured(settings, 2, nothing_else_reads())
     manager = make_manager(cls, Topology(size, max_num_reqs=128), rank)
@@ -120,7 +123,8 @@ def restore(settings: Settings, step: Step, rank: int, size: int) -> tuple[Any, 
     batch = global_batch(rng, step.requests, padded_num_tokens=padded)
     local = manager.partition_batch(batch, step.descriptor)
     generator = torch.Generator().manual_seed(7)
-    rows = torch.randn(batch.num_tokens, HIDDEN, generator=generator).to(step.dtype)
+    rows = torch.randn(batch.num_tokens, hidden_size, generator=generator)
+    rows = rows.to(step.dtype)
     hidden = rows[manager._local_gather_idx]
     assert hidden.shape[0] == local.num_tokens_after_padding
     with counted(get_pcp_group()) as moved:
@@ -145,21 +149,43 @@ def check_other_orders(rows: SampledRows, batch: Any) -> None:
     assert torch.equal(rows[indices], rows[batch.logits_indices])
 
 
+def check_names() -> None:
+    """What decides about a step is asked by names that this vLLM has."""
+    runner = nothing_else_reads()._runner
+    worker = PromptLogprobsWorker(4, torch.device("cpu"))
+    assert vars(runner.prompt_logprobs_worker).keys() <= vars(worker).keys()
+    assert vars(runner).keys() <= set(GPUModelRunner.__init__.__code__.co_names)
+
+
+def run(
+    size: int, hidden_size: int, env: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """What each rank of a PCP group of that size says of every step."""
+    outputs = run_ranks("tests.host.restore_ranks", size, str(size), str(hidden_size), env=env)
+    lines = [output.splitlines()[-1] for output in outputs]
+    if not all(line.startswith("{") for line in lines):
+        raise RuntimeError("\n".join(outputs))
+    return [json.loads(line) for line in lines]
+
+
 def main() -> None:
-    rank, init_file, size = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    rank, init_file = int(sys.argv[1]), sys.argv[2]
+    size, hidden_size = int(sys.argv[3]), int(sys.argv[4])
     torch.set_num_threads(1)
+    check_names()
     with set_current_vllm_config(VllmConfig()):
         init_distributed_environment(size, rank, f"file://{init_file}", rank, "gloo")
         initialize_model_parallel(prefill_context_model_parallel_size=size)
-        results = {}
+        results: dict[str, dict[str, Any]] = {}
         for step in STEPS:
-            dense, dense_moved = restore(Settings(restore="dense"), step, rank, size)
-            selected, moved = restore(Settings(), step, rank, size)
-            results[step.name] = {
-                "bit_equal": torch.equal(dense, selected),
-                "dense": asdict(dense_moved),
-                "selected": asdict(moved),
-            }
+            rows = {}
+            moved = {}
+            for name in ("dense", "selected"):
+                settings = Settings(restore=name)
+                rows[name], counts = restore(settings, step, rank, size, hidden_size)
+                moved[name] = asdict(counts)
+            is_equal = torch.equal(rows["dense"], rows["selected"])
+            results[step.name] = {"bit_equal": is_equal, **moved}
         torch.distributed.barrier()
         print(json.dumps(results), flush=True)
 

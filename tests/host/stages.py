@@ -1,13 +1,15 @@
 """PP2 x PCP2 in four real processes over gloo: what each of them does.
 
-Run as ``python -m tests.host.stages RANK INIT_FILE``: all scenarios. The model is a
-stand-in (a row's hidden state is its token's position); the groups, the collectives,
-the manager and the handler are the real ones.
+Run as ``python -m tests.host.stages RANK INIT_FILE [ENDING]``: all scenarios, or one
+ending, after which the group is no more. The model is a stand-in (a row's hidden state
+is its token's position); the groups, the collectives, the manager and the handler are
+the real ones.
 """
 
 # Patches torch for CPU; vLLM's runner modules must come after it.
 import vllm.v1.worker.cpu.shm  # noqa: F401  # isort: skip
 
+import os
 import sys
 from typing import Any
 
@@ -24,6 +26,7 @@ from vllm.distributed.parallel_state import (
 from vllm.v1.worker.gpu.pp_utils import PPHandler
 
 from pyvllm_pp.errors import FeedbackOrderError
+from pyvllm_pp.feedback import EntryState
 from pyvllm_pp.host.pcp import NativePCPManager
 from pyvllm_pp.host.pp import FeedbackHandler
 from pyvllm_pp.host.settings import Settings
@@ -140,6 +143,21 @@ def freed_slot_is_left_out(stage: Stage) -> None:
         assert stage.received[4][3] == token_of(2, 3)
 
 
+def aborted_requests_leave_nothing_waiting(stage: Stage) -> None:
+    """All requests end while their tokens are in flight; other steps go on."""
+    for step in range(2):
+        stage.step(step)
+    for slot in range(MAX_REQS):
+        stage.handler.on_req_idx_freed(slot)
+    for step in range(2, 6):
+        stage.step(step)
+    if not stage.is_last:
+        assert sorted(stage.received) == [4, 5]
+        assert sorted(stage.handler._pending) == [4, 5]
+        states = [stage.handler.ring.state(step) for step in range(4)]
+        assert set(states) == {EntryState.empty}
+
+
 def permuted_requests_are_caught(stage: Stage) -> None:
     """One stage orders its requests differently: an error, not a wrong token."""
     expect_feedback_error(stage, "permuted_requests_are_caught", permute=True)
@@ -170,9 +188,35 @@ SCENARIOS = {
     for scenario in (
         feedback_reaches_requests,
         freed_slot_is_left_out,
+        aborted_requests_leave_nothing_waiting,
         permuted_requests_are_caught,
         swapped_steps_are_caught,
     )
+}
+
+
+def shutdown_leaves_no_wait(stage: Stage) -> None:
+    """An earlier stage has posted a receive that nothing will be sent for."""
+    for step in range(2 if stage.is_last else 3):
+        stage.step(step)
+    stage.handler.close()
+    states = [stage.handler.ring.state(step) for step in range(3)]
+    assert set(states) == {EntryState.empty}
+
+
+def lost_stage_ends_the_wait(stage: Stage) -> None:
+    """The last stage dies before it sends: an error where its tokens are needed."""
+    if stage.is_last:
+        os._exit(1)
+    stage.step(0)
+    stage.step(1)
+    with pytest.raises(RuntimeError, match=r"[Cc]onnection"):
+        stage.step(2)
+
+
+ENDINGS = {
+    ending.__name__: ending
+    for ending in (shutdown_leaves_no_wait, lost_stage_ends_the_wait)
 }
 
 
@@ -185,6 +229,10 @@ def main() -> None:
             pipeline_model_parallel_size=PP_SIZE,
             prefill_context_model_parallel_size=PCP_SIZE,
         )
+        if len(sys.argv) > 3:
+            ENDINGS[sys.argv[3]](Stage())
+            print(f"{sys.argv[3]}: done", flush=True)
+            return
         for name, scenario in SCENARIOS.items():
             stage = Stage()
             scenario(stage)

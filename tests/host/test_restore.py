@@ -1,6 +1,5 @@
 """Restore for sampling: which rows travel, and that they are the right ones."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -10,21 +9,18 @@ import torch
 from pyvllm_pp.host.pcp import NativePCPManager
 from pyvllm_pp.host.restore import Readers, SampledRows
 from pyvllm_pp.host.settings import Settings
+from tests.host import versions
 from tests.host.batches import Request, Topology, global_batch
 from tests.host.parity import NO_GRAPH, make_manager
-from tests.host.processes import run_ranks
-from tests.host.restore_ranks import HIDDEN, STEPS, nothing_else_reads
+from tests.host.restore_ranks import STEPS, nothing_else_reads, run
 
+HIDDEN = 128
 DECODES_ALONE = ["63 decodes", "1 decode"]
 
 
 @pytest.fixture(scope="module", params=[2, 4])
 def ranks(request: pytest.FixtureRequest) -> list[Any]:
-    """What each rank of a PCP group of 2 and of 4 processes says of every step."""
-    outputs = run_ranks("tests.host.restore_ranks", request.param, str(request.param))
-    lines = [output.splitlines()[-1] for output in outputs]
-    assert all(line.startswith("{") for line in lines), "\n".join(outputs)
-    return [json.loads(line) for line in lines]
+    return run(request.param, HIDDEN)
 
 
 @pytest.mark.parametrize("name", [step.name for step in STEPS])
@@ -161,13 +157,10 @@ def test_scores_of_given_prompt_tokens_are_dense() -> None:
     assert is_dense(manager_of(readers), batch)
 
 
-def test_readers_ask_only_what_vllm_has() -> None:
-    """The names that the decision reads, on this vLLM's own classes."""
-    from vllm.v1.worker.gpu.model_runner import GPUModelRunner
-    from vllm.v1.worker.gpu.sample.prompt_logprob import PromptLogprobsWorker
-
-    worker = PromptLogprobsWorker(4, torch.device("cpu"))
-    stand_in = nothing_else_reads()._runner
-    assert vars(stand_in.prompt_logprobs_worker).keys() <= vars(worker).keys()
-    names = GPUModelRunner.__init__.__code__.co_names
-    assert vars(stand_in).keys() <= set(names)
+@pytest.mark.parametrize("minor", [pin.minor for pin in versions.pins()])
+def test_other_versions_restore_the_same(minor: str) -> None:
+    """Their own managers and groups; the names that decide are looked up there too."""
+    env = versions.environment(versions.folder_of(minor))
+    for rank in run(2, HIDDEN, env):
+        assert all(step["bit_equal"] for step in rank.values())
+        assert rank["4 prompts of 512"]["selected"]["rows"] == 4
