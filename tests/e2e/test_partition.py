@@ -21,7 +21,6 @@ SAMPLING = {
     "max_tokens": 12,
     "temperature": 0.0,
     "logprobs": 0,
-    "prompt_logprobs": 0,
     "ignore_eos": True,
 }
 
@@ -37,7 +36,11 @@ def finished(model: Path, pp: int, pcp: int, partition: str) -> Finished:
     prompts = [draw.choices(range(3, SPEC.vocab_size), k=n) for n in LENGTHS]
     run = EngineRun(
         model=model,
-        calls=[Call(prompts=prompts, sampling=SAMPLING)],
+        # With prompt logprobs every row is restored, without them selected rows are.
+        calls=[
+            Call(prompts=prompts, sampling=SAMPLING),
+            Call(prompts=prompts, sampling={**SAMPLING, "prompt_logprobs": 0}),
+        ],
         pp=pp,
         pcp=pcp,
         max_num_batched_tokens=512,
@@ -59,4 +62,4 @@ def test_balanced_equals_a_run_without_pcp(model: Path, pp: int, pcp: int) -> No
     comparison = compare([control, ours])
     assert comparison.equal, comparison
     assert comparison.max_logprob_diff < 1e-4
-    assert comparison.runs[1].prompt_logprob_counts == LENGTHS
+    assert comparison.runs[1].prompt_logprob_counts == [0] * len(LENGTHS) + LENGTHS

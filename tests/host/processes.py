@@ -38,7 +38,11 @@ def run_ranks(
             subprocess.Popen(
                 [sys.executable, "-m", module, str(rank), f"{directory}/init", *args],
                 cwd=ROOT,
-                env={**(env or os.environ), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+                env={
+                    **(env or os.environ),
+                    "OMP_NUM_THREADS": "1",
+                    "GLOO_SOCKET_IFNAME": "lo",
+                },
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

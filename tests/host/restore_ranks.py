@@ -161,7 +161,9 @@ def run(
     size: int, hidden_size: int, env: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
     """What each rank of a PCP group of that size says of every step."""
-    outputs = run_ranks("tests.host.restore_ranks", size, str(size), str(hidden_size), env=env)
+    outputs = run_ranks(
+        "tests.host.restore_ranks", size, str(size), str(hidden_size), env=env
+    )
     lines = [output.splitlines()[-1] for output in outputs]
     if not all(line.startswith("{") for line in lines):
         raise RuntimeError("\n".join(outputs))
