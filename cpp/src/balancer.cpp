@@ -6,7 +6,6 @@
 #include <functional>
 #include <limits>
 #include <numeric>
-#include <ranges>
 #include <tuple>
 #include <utility>
 
@@ -129,9 +128,9 @@ void Balancer::sort_descending(Key key) {
     ++next[key(req)];
   }
   std::size_t start = 0;
-  for (auto& bucket : std::views::reverse(next)) {
-    start += std::exchange(bucket, start);
-  }
+  // No std::views: clang 14, which fuzzes, cannot read those of libstdc++ 12.
+  std::for_each(next.rbegin(), next.rend(),
+                [&start](std::size_t& bucket) { start += std::exchange(bucket, start); });
   sorted_.resize(order_.size());
   for (const auto req : order_) {
     sorted_[next[key(req)]++] = req;

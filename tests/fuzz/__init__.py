@@ -1,0 +1,1 @@
+"""Fuzz targets of the core, run from Python."""
