@@ -154,6 +154,8 @@ def main(
         print(json.dumps(compare(batches, seed, first)))
     except DifferenceError as error:
         sys.exit(f"error: {error}")
+    finally:
+        gc.unfreeze()
 
 
 if __name__ == "__main__":
