@@ -4,6 +4,7 @@ import typer
 
 from pyvllm_pp.cli.demo import demo
 from pyvllm_pp.cli.doctor import doctor
+from pyvllm_pp.cli.plan import plan
 from pyvllm_pp.cli.verify import verify
 
 app = typer.Typer(
@@ -13,4 +14,5 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(verify)
+app.command()(plan)
 app.command()(doctor)
