@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
+from vllm.v1.worker.gpu.pcp_manager import PCPManager
 
+from pyvllm_pp.host.pcp import NativePCPManager
+from pyvllm_pp.host.settings import Settings
 from tests.host.batches import Request, Topology, global_batch, scheduled_arrays
-from tests.host.parity import NO_GRAPH, assert_same_step, make_both
+from tests.host.parity import NO_GRAPH, assert_same_step, make_both, make_manager
 
 HERE = Path(__file__).parent
 _SHAPES = json.loads((HERE / "shapes.json").read_text())
@@ -73,15 +76,21 @@ def changing_steps(shape: Shape) -> list[Step]:
     return steps
 
 
-def managers(pcp_size: int, rank: int = 0) -> tuple[Any, Any]:
-    """Stock and ours, with buffers that hold every shape."""
-    return make_both(
-        Topology(
-            pcp_size,
-            max_num_reqs=LIMITS["max_num_reqs"],
-            max_num_tokens=LIMITS["max_num_tokens"],
-        ),
-        rank,
+def _topology(pcp_size: int) -> Topology:
+    """Buffers that hold every shape."""
+    return Topology(
+        pcp_size,
+        max_num_reqs=LIMITS["max_num_reqs"],
+        max_num_tokens=LIMITS["max_num_tokens"],
+    )
+
+
+def managers(pcp_size: int) -> tuple[Any, Any]:
+    """Rank 0's manager, stock's and ours, as their runners make them."""
+    topology = _topology(pcp_size)
+    return (
+        make_manager(PCPManager, topology, 0),
+        make_manager(NativePCPManager.configured(Settings(), 2), topology, 0),
     )
 
 
@@ -92,6 +101,6 @@ def check(pcp_size: int, steps: list[Step]) -> None:
         AssertionError: names the field that differs.
     """
     for rank in range(pcp_size):
-        stock, ours = managers(pcp_size, rank)
+        stock, ours = make_both(_topology(pcp_size), rank)
         for step in steps:
             assert_same_step(stock, ours, step.requests, step.batch, NO_GRAPH)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pyvllm_pp.cli import profiling
 from pyvllm_pp.cli.runs import (
     Call,
     CallResult,
@@ -17,6 +18,7 @@ from pyvllm_pp.cli.runs import (
     EngineRun,
     Output,
     Sample,
+    WorkerProfile,
     WorkerReport,
 )
 
@@ -28,23 +30,37 @@ def main(directory: Path) -> None:
     run = EngineRun.model_validate_json((directory / REQUEST).read_text())
     _write(directory / PHASE, "starting")
     begin = time.monotonic()
-    llm = start(run)
+    traces = profiling.prepare() if run.profile else None
+    llm = start(run, traces)
     start_seconds = time.monotonic() - begin
     _write(directory / PHASE, "generating")
-    calls = [generate(llm, call) for call in run.calls]
+    calls, profiles = _answer(llm, run.calls, traces)
     result = EngineResult(
         name=run.name,
         calls=calls,
         workers=_worker_reports(llm),
         start_seconds=start_seconds,
         vllm=_vllm_version(),
+        profiles=profiles,
     )
     _write(directory / RESULT, result.model_dump_json())
     _write(directory / PHASE, "stopping")
 
 
-def start(run: EngineRun) -> Any:
-    """The engine of `run`, ready for calls."""
+def _answer(
+    llm: Any, calls: list[Call], traces: Path | None
+) -> tuple[list[CallResult], list[WorkerProfile]]:
+    """Answer all calls, the last one under the profiler if `traces` says where."""
+    if traces is None:
+        return [generate(llm, call) for call in calls], []
+    *warm_up, last = calls
+    answers = [generate(llm, call) for call in warm_up]
+    answer, profiles = profiling.profiled(llm, traces, lambda: generate(llm, last))
+    return [*answers, answer], profiles
+
+
+def start(run: EngineRun, traces: Path | None = None) -> Any:
+    """The engine of `run`, ready for calls, and for a profiler if `traces` is given."""
     from vllm import LLM
     from vllm.platforms import current_platform
 
@@ -66,6 +82,8 @@ def start(run: EngineRun) -> Any:
     }
     if not current_platform.is_cpu():
         arguments["worker_cls"] = "pyvllm_pp.GPUWorker"
+    if traces is not None:
+        arguments["profiler_config"] = profiling.profiler_config(traces)
     return LLM(**{**arguments, **run.engine_args})
 
 

@@ -2,6 +2,7 @@
 
 import typer
 
+from pyvllm_pp.cli import bench
 from pyvllm_pp.cli.demo import demo
 from pyvllm_pp.cli.doctor import doctor
 from pyvllm_pp.cli.plan import plan
@@ -16,3 +17,4 @@ app.command()(demo)
 app.command()(verify)
 app.command()(plan)
 app.command()(doctor)
+app.add_typer(bench.app, name="bench")

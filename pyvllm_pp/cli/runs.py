@@ -36,6 +36,8 @@ class EngineRun(_Frozen):
     # Section `pyvllm_pp` of vLLM's additional_config. Being there at all, even empty,
     # it also selects this backend for a run without PP and PCP.
     settings: Any = Field(default_factory=dict)
+    # Profile the last call; the ones before it warm up.
+    profile: bool = False
     # More arguments of vllm.LLM, and variables of the engine's environment.
     engine_args: dict[str, Any] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict)
@@ -95,6 +97,23 @@ class WorkerReport(BaseModel):
     feedback_steps: int = 0
 
 
+class RangeTime(_Frozen):
+    """Time in one range of :class:`pyvllm_pp.ranges.Range` over a profile."""
+
+    name: str
+    calls: int
+    own_us: float  # without the ranges inside it
+
+
+class WorkerProfile(_Frozen):
+    """The ranges of one process over a profile; ``scheduler`` or ``rank N``."""
+
+    worker: str
+    num_steps: int
+    wall_us: float  # from the begin of the first range to the end of the last
+    ranges: list[RangeTime]
+
+
 class EngineResult(_Frozen):
     """All calls of a run, and who computed them."""
 
@@ -103,3 +122,4 @@ class EngineResult(_Frozen):
     workers: list[WorkerReport]
     start_seconds: float
     vllm: str
+    profiles: list[WorkerProfile] = []

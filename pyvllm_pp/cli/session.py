@@ -12,7 +12,7 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from pyvllm_pp.cli.compare import Comparison, Finished, compare, comparison_table
 from pyvllm_pp.cli.engine import EngineError, Progress, run_engine
-from pyvllm_pp.cli.runs import EngineRun
+from pyvllm_pp.cli.runs import EngineResult, EngineRun
 
 # Exit codes; 2 is also what Typer ends with for wrong options.
 DIFFERENT, FAILED = 1, 2
@@ -49,6 +49,15 @@ def fail(message: str) -> NoReturn:
     """
     console(stderr=True).print(message, style="bold red", markup=False)
     raise typer.Exit(FAILED)
+
+
+def run_one(run: EngineRun, *, limit_s: float, keep: Path | None) -> EngineResult:
+    """Run one engine under a progress display.
+
+    Raises:
+        typer.Exit: with 2 when it failed.
+    """
+    return _run_all([run], limit_s, keep)[0].result
 
 
 def _run_all(

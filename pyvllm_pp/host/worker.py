@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from vllm.v1.worker.gpu_worker import Worker
 
 from pyvllm_pp.host.compat import adapter, check_version
+from pyvllm_pp.host.ranges import StepRanges
 from pyvllm_pp.host.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,6 +25,17 @@ class PipelineWorkerMixin(_Base):
         check_version()
         Settings.read(vllm_config.additional_config)
         super().__init__(vllm_config, *args, **kwargs)
+        self._ranges = StepRanges()
+
+    def profile(self, is_start: bool = True, *args: Any, **kwargs: Any) -> None:
+        """Start or stop vLLM's profiler, with the ranges of a step in its trace."""
+        if is_start:
+            self._ranges.install(self.model_runner)
+        try:
+            super().profile(is_start, *args, **kwargs)
+        finally:
+            if not is_start:
+                self._ranges.remove()
 
     def pyvllm_pp_report(self) -> dict[str, Any]:
         """Ranks of this worker and the classes that run in it."""

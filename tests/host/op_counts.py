@@ -17,8 +17,10 @@ from torch.utils._pytree import tree_leaves
 from vllm.v1.worker.gpu import pcp_manager
 
 from pyvllm_pp.host import staging
+from pyvllm_pp.host.pcp import NativePCPManager
+from pyvllm_pp.host.settings import Settings
 from tests.host.batches import Request, Topology, scheduled_arrays
-from tests.host.parity import NO_GRAPH, make_both
+from tests.host.parity import NO_GRAPH, make_manager
 
 META = torch.device("meta")
 
@@ -109,7 +111,11 @@ def _to_device(
 def managers_on_meta(topology: Topology, rank: int) -> tuple[Any, Any]:
     """Stock's manager and ours, on a device that is not the host."""
     with _as_on_a_gpu():
-        return make_both(topology, rank, device=META)
+        native = NativePCPManager.configured(Settings(), 2)
+        return (
+            make_manager(pcp_manager.PCPManager, topology, rank, device=META),
+            make_manager(native, topology, rank, device=META),
+        )
 
 
 def on_meta(batch: Any) -> Any:
