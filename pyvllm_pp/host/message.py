@@ -97,24 +97,26 @@ class PendingFeedback:
             self.draft_tokens.record_stream(main_stream)
 
     def wait(self) -> None:
-        """Make the tokens usable on the current stream, and check whose they are.
-
-        Raises:
-            FeedbackOrderError: another step's, or another batch's.
-        """
+        """Make the tokens usable on the current stream."""
         for work in self.works:
             if work is not None:
                 work.wait()
         if self.message.packed.is_cuda:
             stream = torch.cuda.current_stream(self.message.packed.device)
             stream.wait_event(self.event)
-        self.check()
 
-    def check(self) -> None:
-        """Compare the header with what this stage expects."""
+    def check(self) -> bool:
+        """Compare the header with what this stage expects, once it is on the host.
+
+        Returns:
+            Whether it has arrived; False only on a GPU, where nothing waits for it.
+
+        Raises:
+            FeedbackOrderError: another step's, or another batch's.
+        """
         assert self.host_header is not None
         if self.message.packed.is_cuda and not self.event.query():
-            return
+            return False
         step, digest = self.host_header.tolist()
         if (step, digest) != (self.step, self.digest):
             raise FeedbackOrderError(
@@ -122,6 +124,7 @@ class PendingFeedback:
                 f"digest {digest:#x}, expected step {self.step} with {self.digest:#x} "
                 f"(slots {self.idx_mapping_np.tolist()[:8]})"
             )
+        return True
 
     def update_drafts(
         self, draft_tokens: torch.Tensor, idx_mapping_np: NDArray[np.int64]

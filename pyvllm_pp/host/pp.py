@@ -44,6 +44,7 @@ class FeedbackHandler(_Face, PPHandler):  # type: ignore[valid-type,misc]
         handler.ring = FeedbackRing(depth=depth, max_num_reqs=max_num_reqs)
         handler.num_received = 0
         handler._pending = {}
+        handler._unchecked = deque()
         handler._sending = deque()
         handler._is_sent = False
         # On CPU a blocking broadcast would make the stages take turns; on a GPU the
@@ -52,6 +53,7 @@ class FeedbackHandler(_Face, PPHandler):  # type: ignore[valid-type,misc]
         return handler
 
     _pending: dict[int, PendingFeedback]
+    _unchecked: deque[PendingFeedback]  # consumed, the header not yet on the host
     _sending: deque[tuple[Any, torch.Tensor]]
     _async_op: bool
     _is_sent: bool
@@ -78,6 +80,9 @@ class FeedbackHandler(_Face, PPHandler):  # type: ignore[valid-type,misc]
         pending = self._pending.pop(step - self.ring.depth, None)
         if pending is not None:
             pending.wait()
+            self._unchecked.append(pending)
+        self._check_arrived()
+        if pending is not None:
             self.ring.mark_ready(pending.step)
         consumed, idx_mapping_np = self.ring.consume()
         if pending is None or consumed in (Consumed.nothing, Consumed.none):
@@ -167,7 +172,13 @@ class FeedbackHandler(_Face, PPHandler):  # type: ignore[valid-type,misc]
         for step in self._pending:
             self.ring.drop(step)
         self._pending.clear()
+        self._unchecked.clear()
         self._sending.clear()
+
+    def _check_arrived(self) -> None:
+        """Check the headers that are on the host, in order; the others a step later."""
+        while self._unchecked and self._unchecked[0].check():
+            self._unchecked.popleft()
 
     def _receive_drafts(self, num_reqs: int, works: list[Any]) -> torch.Tensor:
         drafts = torch.empty(
