@@ -120,12 +120,13 @@ class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
         if tables.is_new or self._device_tables is None:
             self._device_tables = self._staging.commit(tables.device_sizes)
             self._selection = self._new_selection(tables, self._device_tables)
+            self._cut_own_rows(tables.padded_num_tokens, self._device_tables)
         device_tables = self._device_tables
         self._global_batch = input_batch
         self._hidden_restore_idx = device_tables.hidden_restore_idx
         self._padded_gather_idx = device_tables.padded_gather_idx
         self._gathered_kv_write_mask = device_tables.gathered_kv_write_mask
-        self._gather_tokens(input_batch, tables, device_tables)
+        self._gather_tokens(input_batch, tables)
         self._local_batch = self._local_view(input_batch, tables, device_tables)
         return self._local_batch
 
@@ -199,19 +200,22 @@ class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
             reuse=True,
         )
 
-    def _gather_tokens(
-        self, input_batch: InputBatch, tables: StepTables, device_tables: DeviceTables
-    ) -> None:
+    def _cut_own_rows(self, padded_num_tokens: int, device: DeviceTables) -> None:
+        """This rank's rows of the gathered order; they stay while the tables do."""
+        start = self.pcp_rank * padded_num_tokens
+        own = slice(start, start + padded_num_tokens)
+        self._local_gather_idx = device.padded_gather_idx[own]
+        self._local_is_padding = device.gathered_is_padding[own]
+
+    def _gather_tokens(self, input_batch: InputBatch, tables: StepTables) -> None:
         """Bring this rank's token ids and positions into the captured buffers."""
         num_tokens, padded = tables.num_local_tokens, tables.padded_num_tokens
         views = self._views.tokens(padded)
-        own = slice(self.pcp_rank * padded, (self.pcp_rank + 1) * padded)
-        gather_idx = device_tables.padded_gather_idx[own]
-        self._local_gather_idx = gather_idx
+        gather_idx = self._local_gather_idx
         torch.index_select(input_batch.input_ids, 0, gather_idx, out=views.input_ids)
         # Positions come from the device: after a rejected draft the host's lag behind.
         torch.index_select(input_batch.positions, 0, gather_idx, out=views.positions)
-        views.is_padding.copy_(device_tables.gathered_is_padding[own])
+        views.is_padding.copy_(self._local_is_padding)
         if padded > num_tokens:
             views.input_ids[num_tokens:].zero_()
             views.positions[num_tokens:].zero_()
@@ -224,11 +228,11 @@ class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
         rows = self._views.rows(tables.padded_num_reqs)
         self.input_buffers.query_start_loc.copy_(device_tables.query_start_loc)
         self._write_seq_lens(rows.seq_lens, device_tables.logits_indices, tables)
-        has_prefill = bool(host.is_prefilling.any())
+        has_prefill = 1 in host.is_prefilling.tobytes()
 
         return changed(
             input_batch,
-            req_ids=[input_batch.req_ids[row] for row in host.req_idx.tolist()],
+            req_ids=list(map(input_batch.req_ids.__getitem__, host.req_idx.tolist())),
             num_reqs=num_reqs,
             num_reqs_after_padding=tables.padded_num_reqs,
             idx_mapping=device_tables.idx_mapping,

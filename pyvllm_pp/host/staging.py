@@ -1,6 +1,7 @@
 """Host memory that the core writes a step's device tables into, and its one copy."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from pyvllm_pp.tables import ArenaRing, DeviceSizes
 
 _LINE = 64
+_NUM_SIZES = 64
 _TABLE_DTYPES: tuple[torch.dtype, ...] = (
     torch.int64,  # hidden_restore_idx
     torch.int64,  # padded_gather_idx
@@ -60,7 +62,9 @@ class _Slot:
         self.device = (
             self.host if on_host else torch.empty_like(self.host, device=device)
         )
-        self.views = {dtype: self.device.view(dtype) for dtype in set(_TABLE_DTYPES)}
+        views = {dtype: self.device.view(dtype) for dtype in set(_TABLE_DTYPES)}
+        # Sizes repeat from step to step, and views cost more than what they show.
+        self.tables = lru_cache(_NUM_SIZES)(lambda sizes: _cut(views, sizes))
         self.event: Event | None = None
 
 
@@ -125,7 +129,7 @@ class Staging:
         slot = self._slots[self._index]
         if not self._on_host:
             self._copy(slot, sum(sizes))
-        tables = _cut(slot.views, sizes)
+        tables: DeviceTables = slot.tables(sizes)
         self._index, _ = self._ring.next()
         return tables
 
