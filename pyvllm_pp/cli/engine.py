@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pyvllm_pp.cli import child
 from pyvllm_pp.cli.blame import is_fatal, root_cause
@@ -69,12 +69,44 @@ class Progress(NamedTuple):
 OnProgress = Callable[[Progress], None]
 
 
+class Launched(Protocol):
+    """What is used of a ``subprocess.Popen`` that leads a session of its own."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is also its session's."""
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal, once it has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end, or raise ``subprocess.TimeoutExpired``."""
+
+
+# Starts the program of ``child`` for a directory, with an environment and a log file.
+Launch = Callable[[Path, dict[str, str], Path], Launched]
+
+
+def spawn(directory: Path, env: dict[str, str], log: Path) -> Launched:
+    """Start an engine in a new interpreter, as a user's is started."""
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", "pyvllm_pp.cli.child", str(directory)],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
 def run_engine(
     run: EngineRun,
     *,
     limit_s: float = 300.0,
     on_progress: OnProgress = lambda _: None,
     keep: Path | None = None,
+    launch: Launch = spawn,
 ) -> EngineResult:
     """Run an engine to its end.
 
@@ -83,6 +115,7 @@ def run_engine(
         limit_s: seconds after which the engine is killed.
         on_progress: called a few times a second.
         keep: where the request, the result and the log are left; nowhere if None.
+        launch: how the engine's first process is started.
 
     Returns:
         The result. No process of the engine is left.
@@ -94,7 +127,7 @@ def run_engine(
     with tempfile.TemporaryDirectory(prefix="pyvllm-pp-") as temporary:
         directory = Path(temporary)
         try:
-            return _Engine(run, directory).wait(limit_s, on_progress)
+            return _Engine(run, directory, launch).wait(limit_s, on_progress)
         finally:
             if keep is not None:
                 _keep(directory, keep)
@@ -103,18 +136,11 @@ def run_engine(
 class _Engine:
     """A running engine and the files that it writes."""
 
-    def __init__(self, run: EngineRun, directory: Path) -> None:
+    def __init__(self, run: EngineRun, directory: Path, launch: Launch) -> None:
         self._run, self._directory = run, directory
         (directory / child.REQUEST).write_text(run.model_dump_json())
-        with (directory / _LOG).open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "pyvllm_pp.cli.child", str(directory)],
-                env={**_ENV, **os.environ, "TMPDIR": str(directory), **run.env},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        env = {**_ENV, **os.environ, "TMPDIR": str(directory), **run.env}
+        self._process = launch(directory, env, directory / _LOG)
         self._begin = time.monotonic()
         self._workers: dict[int, Process] = {}
 
@@ -194,8 +220,8 @@ class _Engine:
         return (self._directory / _LOG).read_text(errors="replace")
 
 
-def _exit_text(process: subprocess.Popen[bytes]) -> str:
-    code = process.returncode
+def _exit_text(process: Launched) -> str:
+    code = process.poll() or 0
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 

@@ -16,6 +16,7 @@ logger = get_logger(__name__)
 _WORKER_CLS = "pyvllm_pp.host.cpu.worker.PipelineCPUWorker"
 _RUNNER_ENV = "VLLM_USE_V2_MODEL_RUNNER"
 _OURS_ENV = "PYVLLM_PP_MODEL_RUNNER"
+_START_METHOD_ENV = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
 class PipelineCpuPlatform(CpuPlatform):
@@ -38,7 +39,11 @@ class PipelineCpuPlatform(CpuPlatform):
         _choose_model_runner(v2=True)
         kept = _prefill_options(vllm_config)
         is_auto = vllm_config.parallel_config.worker_cls == "auto"
+        start_method = os.environ.get(_START_METHOD_ENV)
         super().check_and_update_config(vllm_config)
+        if start_method is not None:
+            # The CPU platform always spawns; a choice of the user's stands.
+            os.environ[_START_METHOD_ENV] = start_method
         if is_auto:
             vllm_config.parallel_config.worker_cls = _WORKER_CLS
         if vllm_config.model_config is not None and vllm_config.model_config.use_mla:
