@@ -89,21 +89,60 @@ def start(run: EngineRun, traces: Path | None = None) -> Any:
 
 def generate(llm: Any, call: Call) -> CallResult:
     """Answer one call."""
-    from vllm import SamplingParams
-
+    if call.before is not None:
+        llm.collective_rpc(call.before)
     # vLLM replaces defaults of each object, so no two prompts share one.
     each = call.sampling
     if isinstance(each, dict):
         each = [each] * len(call.prompts)
-    params = [SamplingParams(detokenize=False, **kwargs) for kwargs in each]
+    params = [_sampling_params(kwargs) for kwargs in each]
     prompts = [{"prompt_token_ids": prompt} for prompt in call.prompts]
     begin = time.monotonic()
-    outputs = llm.generate(prompts, params, use_tqdm=False)
+    if call.abort_after:
+        outputs = _generate_and_abort(llm.llm_engine, prompts, params, call.abort_after)
+    else:
+        outputs = llm.generate(prompts, params, use_tqdm=False)
     seconds = time.monotonic() - begin
     return CallResult(
         outputs=[_output(output, output.prompt_token_ids) for output in outputs],
         seconds=seconds,
+        num_preemptions=_num_preemptions(llm),
     )
+
+
+def _sampling_params(kwargs: dict[str, Any]) -> Any:
+    from vllm import SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
+
+    structured = kwargs.get("structured_outputs")
+    if structured is not None:
+        params = StructuredOutputsParams(**structured)
+        kwargs = {**kwargs, "structured_outputs": params}
+    return SamplingParams(detokenize=False, **kwargs)
+
+
+def _generate_and_abort(
+    engine: Any, prompts: list[Any], params: list[Any], abort_after: dict[int, int]
+) -> list[Any]:
+    """As ``LLM.generate``; an aborted request has the tokens seen until then."""
+    for index, (prompt, each) in enumerate(zip(prompts, params, strict=True)):
+        engine.add_request(str(index), prompt, each)
+    latest: dict[str, Any] = {}
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            latest[output.request_id] = output
+            limit = abort_after.get(int(output.request_id))
+            num_tokens = len(output.outputs[0].token_ids)
+            if limit is not None and num_tokens >= limit and not output.finished:
+                engine.abort_request([output.request_id])
+    return [latest[str(index)] for index in range(len(prompts))]
+
+
+def _num_preemptions(llm: Any) -> int | None:
+    if not llm.llm_engine.log_stats:
+        return None
+    metrics = {metric.name: metric for metric in llm.get_metrics()}
+    return int(metrics["vllm:num_preemptions"].value)
 
 
 def _output(output: Any, prompt: list[int]) -> Output:
@@ -118,6 +157,7 @@ def _output(output: Any, prompt: list[int]) -> Output:
             if entries is not None
         ],
         num_cached_tokens=output.num_cached_tokens,
+        is_aborted=not output.finished,
     )
 
 

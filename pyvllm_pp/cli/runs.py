@@ -16,6 +16,10 @@ class Call(_Frozen):
     prompts: list[list[int]]
     # SamplingParams of every prompt, or one of each.
     sampling: dict[str, Any] | list[dict[str, Any]]
+    # Prompts to abort, by index, once they have this many tokens.
+    abort_after: dict[int, int] = Field(default_factory=dict)
+    # A method of the workers that is called before.
+    before: str | None = None
 
 
 class EngineRun(_Frozen):
@@ -70,6 +74,7 @@ class Output(_Frozen):
     num_prompt_logprobs: int  # positions that vLLM answered, the first included
     prompt_logprobs: list[float]  # of each prompt token but the first
     num_cached_tokens: int | None
+    is_aborted: bool = False
 
 
 class CallResult(_Frozen):
@@ -77,6 +82,8 @@ class CallResult(_Frozen):
 
     outputs: list[Output]
     seconds: float
+    # Of the engine so far; None where it keeps no statistics.
+    num_preemptions: int | None = None
 
     def token_ids(self) -> list[list[int]]:
         """The first sample of each prompt."""

@@ -35,6 +35,8 @@ class PipelineRunnerMixin(_Face, _Base):  # type: ignore[valid-type,misc]
     def __init__(self, vllm_config: VllmConfig, device: torch.device) -> None:
         self.settings = Settings.read(vllm_config.additional_config)
         super().__init__(vllm_config, device)
+        # Before weights are loaded: vLLM asks when it makes the manager, after them.
+        NativePCPManager.validate_config(vllm_config, self.supports_mm_inputs)
         if self.pp_handler is not None:
             self.pp_handler = FeedbackHandler.adopt(self.pp_handler, self.max_num_reqs)
 

@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from vllm.v1.worker.gpu_worker import Worker
 
 from pyvllm_pp.host.compat import adapter, check_version
 from pyvllm_pp.host.ranges import StepRanges
+from pyvllm_pp.host.ranks import check_ranks
 from pyvllm_pp.host.settings import Settings
 
 if TYPE_CHECKING:
@@ -52,6 +54,13 @@ class PipelineWorkerMixin(_Base):
 
 class GPUWorker(PipelineWorkerMixin, _Face, Worker):  # type: ignore[valid-type,misc]
     """The worker for GPUs: ``--worker-cls pyvllm_pp.GPUWorker``."""
+
+    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        parallel = vllm_config.parallel_config
+        # Workers of other executors may see one device only.
+        if parallel.distributed_executor_backend == "mp":
+            check_ranks(parallel, torch.accelerator.device_count(), "visible GPUs")
+        super().__init__(vllm_config, *args, **kwargs)
 
     def _make_model_runner(self) -> Any:
         if not self.use_v2_model_runner:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import IO, Self
 
 import setproctitle
 
@@ -41,7 +41,7 @@ _MODULES = (
 class ForkedEngine:
     """A fork, as :class:`pyvllm_pp.cli.engine.Launched`."""
 
-    def __init__(self, pid: int, answers: BinaryIO) -> None:
+    def __init__(self, pid: int, answers: IO[bytes]) -> None:
         self.pid = pid
         self._answers = answers
         self._code: int | None = None
@@ -84,9 +84,7 @@ class Zygote:
         self._process.wait(30)
         self._answers.close()
 
-    def launch(
-        self, directory: Path, env: dict[str, str], log: Path
-    ) -> ForkedEngine:
+    def launch(self, directory: Path, env: dict[str, str], log: Path) -> ForkedEngine:
         """As :data:`pyvllm_pp.cli.engine.Launch`."""
         request = {"directory": str(directory), "env": env, "log": str(log)}
         self._requests.write(json.dumps(request).encode() + b"\n")

@@ -7,8 +7,9 @@ from vllm.platforms.cpu import CpuPlatform
 from vllm.utils import cpu_resource_utils
 
 from pyvllm_pp.host.compat import check_version, replaced_global
-from pyvllm_pp.host.cpu.binding import bind_threads
+from pyvllm_pp.host.cpu.binding import BIND_ENV, bind_threads
 from pyvllm_pp.host.log import get_logger
+from pyvllm_pp.host.ranks import check_ranks
 from pyvllm_pp.host.settings import Settings, is_wanted
 
 logger = get_logger(__name__)
@@ -109,9 +110,15 @@ def _bind(vllm_config: Any) -> None:
     num_workers = parallel.world_size * parallel.data_parallel_size_local
     cores = [cpu.id for cpu in cpu_resource_utils.get_allowed_cpu_list()]
     num_nodes = len(cpu_resource_utils.get_visible_memory_node())
+    previous = os.environ.get(BIND_ENV)
     binding = bind_threads(num_workers, num_nodes, cores)
-    if binding is not None:
-        logger.info_once(
+    if binding is None:
+        if previous not in (None, "auto", "nobind"):
+            lists = previous.split("|")
+            check_ranks(parallel, len(lists), f"CPU lists in {BIND_ENV}={previous!r}")
+    elif binding != previous:
+        # Once: the engine core comes here too, with what the front process set.
+        logger.info(
             "%d workers share %d cores, worker by worker: %s",
             num_workers,
             len(cores),

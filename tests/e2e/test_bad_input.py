@@ -1,0 +1,71 @@
+"""What cannot work is refused when the engine starts, soon and clearly."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyvllm_pp.cli.runs import EngineRun
+from tests.e2e.engines import Engines
+from tests.e2e.models import make_dense
+from tests.e2e.scenarios import ONE_TOKEN, PCP1, PCP2, PP2_PCP2, Topology
+
+SOON_S = 60.0
+
+
+def refused(engines: Engines, scenario: str, topology: Topology, **changes: Any) -> str:
+    """The error of a run that differs from a good one by `changes`."""
+    run = topology.run(ONE_TOKEN, engines.model(ONE_TOKEN.spec))
+    # Validated again, as a new one.
+    run = EngineRun.model_validate({**run.model_dump(), **changes})
+    begin = time.monotonic()
+    error = engines.refused(run, scenario, topology.name)
+    assert time.monotonic() - begin < SOON_S
+    return error.error
+
+
+def test_model_without_mla(engines: Engines, tmp_path: Path) -> None:
+    error = refused(
+        engines,
+        "a model without MLA",
+        PCP2,
+        model=make_dense(tmp_path),
+        engine_args={"load_format": "dummy"},
+    )
+    assert "NotImplementedError: MRV2 PCP currently supports MLA models only." in error
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"partiton": "balanced"}, "has the unknown key 'partiton'; valid keys: "),
+        ({"partition": "even"}, "'even'; valid values: "),
+        (["balanced"], "expected a mapping"),
+    ],
+    ids=["key", "value", "type"],
+)
+def test_unknown_setting(engines: Engines, settings: object, message: str) -> None:
+    assert message in refused(engines, f"settings {settings}", PCP2, settings=settings)
+
+
+@pytest.mark.parametrize(
+    "size", ["prefill_context_parallel_size", "pipeline_parallel_size"]
+)
+def test_size_zero(engines: Engines, size: str) -> None:
+    error = refused(engines, f"{size} 0", PCP1, engine_args={size: 0})
+    assert size in error
+    assert "greater than or equal to 1" in error
+
+
+def test_c20_more_ranks_than_devices(engines: Engines) -> None:
+    """On CPU a rank's device is its list of cores, where the user gives lists."""
+    env = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
+    error = refused(engines, "more ranks than CPU lists", PP2_PCP2, env=env)
+    assert "TP 1 x PCP 2 x PP 2 = 4 ranks on this node, but 2 CPU lists in" in error
+
+
+def test_c1_dcp_of_a_dense_mla_model(engines: Engines) -> None:
+    args = {"decode_context_parallel_size": 2}
+    error = refused(engines, "dense MLA with DCP2", PCP2, engine_args=args)
+    assert "MRV2 PCP + DCP supports sparse MLA models only." in error
