@@ -14,6 +14,9 @@ _PREFIX = re.compile(
     r"\((?P<process>[^\s()]+) pid=\d+\) (?:[A-Z]+ \d\d-\d\d [\d:]+ \[[^\]]*\] ?)?"
 )
 _TRACEBACK = "Traceback (most recent call last):"
+# A process goes on after a traceback that it logs so.
+_HARMLESS = re.compile(r"\) (WARNING|INFO|DEBUG) ")
+_DEATH = re.compile(r"\S+ died unexpectedly(?: \(exit code: [^)]*\))?")
 _EXCEPTION = re.compile(r"[A-Za-z_.][\w.]*(:|$)")
 _CHAINED = ("During handling of", "The above exception")
 _MAIN = "main"
@@ -84,6 +87,12 @@ def root_cause(log: str) -> Failure | None:
     return min(candidates, key=_distance_from_worker, default=None)
 
 
+def unexpected_death(log: str) -> str | None:
+    """What vLLM says of a process that ended without a word, as by a signal."""
+    match = _DEATH.search(log)
+    return None if match is None else match[0]
+
+
 def is_fatal(log: str) -> bool:
     """Whether the log says that a process is lost."""
     return any(mark in log for mark in FATAL)
@@ -111,7 +120,7 @@ def _by_process(log: str) -> dict[str, list[_Line]]:
 def _tracebacks(lines: list[_Line]) -> Iterator[list[_Line]]:
     """Each traceback: its heading, its frames and the text of its exception."""
     for start, line in enumerate(lines):
-        if line.text.strip() != _TRACEBACK:
+        if line.text.strip() != _TRACEBACK or _HARMLESS.search(line.prefix):
             continue
         rest = [other for other in lines[start + 1 :] if other.prefix == line.prefix]
         frames = list(takewhile(lambda other: other.text.startswith(" "), rest))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from pyvllm_pp.cli import child
-from pyvllm_pp.cli.blame import is_fatal, root_cause
+from pyvllm_pp.cli.blame import is_fatal, root_cause, unexpected_death
 from pyvllm_pp.cli.processes import (
     Process,
     end_session,
@@ -208,6 +208,7 @@ class _Engine:
             error = f"{cause.process}: {cause.error}"
             return EngineError(self._run.name, error, cause.traceback, log)
         tail = "\n".join(log.splitlines()[-15:])
+        problem = unexpected_death(log) or problem
         return EngineError(self._run.name, problem, tail, log)
 
     def _phase(self) -> str:
