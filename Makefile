@@ -14,8 +14,8 @@ TIDY_FILES := $(shell git ls-files 'cpp/src/*.cpp' 'cpp/kernels/*.cpp')
 # An installed package is built from these.
 SOURCES := pyproject.toml CMakeLists.txt $(shell git ls-files cmake cpp)
 
-.PHONY: help demo test prove bench lint types tidy cpp asan fuzz python versions e2e \
-  parity wheel setup debian clean
+.PHONY: help demo test prove bench lint types tidy cpp asan fuzz python sanitized versions e2e \
+  wheel setup debian clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,7 +23,14 @@ help: ## This list
 demo: $(INSTALLED) ## PP2+PCP2 in real vLLM against its PCP2 control
 	pyvllm-pp demo
 
-test: lint types cpp asan tidy fuzz python versions e2e ## Everything
+test: lint types cpp asan tidy fuzz python sanitized versions e2e ## Everything
+
+prove: setup ## The long forms: fuzzing, the whole feedback exploration, 1,000,000 batches
+	$(PY) -m tests.fuzz --seconds 600
+	cmake --workflow --preset dev
+	PYVLLM_PP_EXPLORE=long build/dev/feedback_exploration_test
+	$(PY) -m tests.host.versions
+	$(PY) -m tests.host.sweep --batches 1000000
 
 setup: debian $(INSTALLED) ## System packages, virtual environment, build
 
@@ -43,6 +50,12 @@ asan: setup ## C++ tests under address and undefined sanitizers
 
 tidy: cpp ## clang-tidy
 	printf '%s\n' $(TIDY_FILES) | xargs -n 1 -P 2 clang-tidy -p build/dev --quiet
+
+fuzz: setup ## libFuzzer targets, a minute
+	$(PY) -m tests.fuzz --seconds 20
+
+sanitized: setup ## Python tests on a sanitized extension
+	$(PY) -m tests.sanitized
 
 python: setup ## Python tests without an engine
 	pytest tests/python tests/host
