@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyvllm_pp.cli.processes import session_processes
-from tests.e2e.engines import Engines
+from tests.e2e.engines import Engines, left_after
 from tests.e2e.rows import Row
 
 # A test may have to run an engine and its control first.
@@ -24,5 +23,4 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
     engines = Engines(tmp_path_factory.mktemp("engines"), Row.save)
     yield engines
     engines.close()
-    left = [p for pid in engines.sessions for p in session_processes(pid)]
-    assert left == []
+    assert left_after(engines.sessions) == []

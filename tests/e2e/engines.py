@@ -1,12 +1,13 @@
 """Engines of the session: each runs once, whatever number of tests look at it."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from pyvllm_pp.cli.compare import Finished, compare
 from pyvllm_pp.cli.engine import EngineError, run_engine
 from pyvllm_pp.cli.model import ModelSpec, make_model
-from pyvllm_pp.cli.processes import session_processes
+from pyvllm_pp.cli.processes import Process, session_processes
 from pyvllm_pp.cli.runs import CallResult, EngineResult, EngineRun, Output
 from tests.e2e.models import decode, make_with_tokenizer
 from tests.e2e.rows import Row
@@ -22,7 +23,7 @@ class Engines:
 
     def __init__(self, directory: Path, save: Callable[[Row], None]) -> None:
         self._directory = directory
-        self._kept = directory / "kept"
+        self._runs_kept = 0
         self._save = save
         self._zygote: Zygote | None = None
         self._models: dict[object, Path] = {}
@@ -54,18 +55,22 @@ class Engines:
 
     def run(self, run: EngineRun) -> EngineResult:
         """Run an engine, forked, and see that nothing of it is left."""
+        self._runs_kept += 1
         try:
-            return run_engine(run, limit_s=LIMIT_S, launch=self.launch, keep=self._kept)
+            return run_engine(
+                run, limit_s=LIMIT_S, launch=self.launch, keep=self._kept()
+            )
         finally:
-            assert session_processes(self.sessions[-1]) == []
+            assert left_after(self.sessions[-1:]) == []
 
     def run_spawned(self, run: EngineRun) -> EngineResult:
         """Run an engine whose processes are started as a user's."""
-        return run_engine(run, limit_s=LIMIT_S, keep=self._kept)
+        self._runs_kept += 1
+        return run_engine(run, limit_s=LIMIT_S, keep=self._kept())
 
     def log(self) -> str:
         """What the engine that ran last wrote."""
-        return (self._kept / "engine.log").read_text()
+        return (self._kept() / "engine.log").read_text()
 
     def finished(self, group: Group, topology: Topology) -> Finished:
         """All calls of a group in a topology; a failure is raised at every look."""
@@ -117,6 +122,10 @@ class Engines:
         assert comparison.max_logprob_diff < 1e-3
         return ours.result.calls[0]
 
+    def _kept(self) -> Path:
+        """Request, result and log of the engine that ran last."""
+        return self._directory / f"run{self._runs_kept}"
+
     def text(self, group: Group, token_ids: list[int]) -> str:
         """The text of tokens of a group with a tokenizer."""
         return decode(self.model(group.spec, needs_tokenizer=True), token_ids)
@@ -143,6 +152,16 @@ class Engines:
         ]
         call = call.model_copy(update={"outputs": outputs})
         return Finished(run, result.model_copy(update={"calls": [call]}))
+
+
+def left_after(sessions: list[int], limit_s: float = 30.0) -> list[Process]:
+    """Processes of sessions that are over; killed ones take a moment to go."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        left = [process for pid in sessions for process in session_processes(pid)]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.1)
 
 
 def _cut(output: Output, num_tokens: int | None) -> Output:

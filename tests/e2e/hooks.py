@@ -6,12 +6,15 @@ changes, the engine core and all workers have, which are forks of it.
 
 import os
 import signal
+import time
 from typing import Any
 
 from tests.e2e.zygote import HOOK_ENV
 
 # The forward at which a worker fails, dummy ones of the start not counted.
 FAILING_STEP = 4
+# In the log, with the time at which it fails.
+FAULT_MARK = "fault at "
 
 
 def hook(name: str) -> dict[str, str]:
@@ -74,6 +77,7 @@ def _fail_at_step(rank: int, fail: Any) -> None:
         if scheduler_output.total_num_scheduled_tokens > 0:
             step = next(steps)
             if self.rank == rank and step == FAILING_STEP:
+                print(f"{FAULT_MARK}{time.time()}", flush=True)
                 fail()
         return original(self, scheduler_output)
 

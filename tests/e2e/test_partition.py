@@ -6,14 +6,13 @@ short prompts whole on a rank; some that must be split; more requests than run a
 
 import random
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from pyvllm_pp.cli.compare import Finished, compare
-from pyvllm_pp.cli.engine import run_engine
-from pyvllm_pp.cli.model import ModelSpec, make_model
+from pyvllm_pp.cli.model import ModelSpec
 from pyvllm_pp.cli.runs import Call, EngineRun
+from tests.e2e.engines import Engines
 
 SPEC = ModelSpec()
 LENGTHS = [1200, 7, 90, 1, 300, 33, 17, 2, 250, 40]
@@ -25,17 +24,12 @@ SAMPLING = {
 }
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("model"), SPEC)
-
-
 @cache
-def finished(model: Path, pp: int, pcp: int, partition: str) -> Finished:
+def finished(engines: Engines, pp: int, pcp: int, partition: str) -> Finished:
     draw = random.Random(3)
     prompts = [draw.choices(range(3, SPEC.vocab_size), k=n) for n in LENGTHS]
     run = EngineRun(
-        model=model,
+        model=engines.model(SPEC),
         # With prompt logprobs every row is restored, without them selected rows are.
         calls=[
             Call(prompts=prompts, sampling=SAMPLING),
@@ -47,14 +41,14 @@ def finished(model: Path, pp: int, pcp: int, partition: str) -> Finished:
         max_num_seqs=6,
         settings={"partition": partition},
     )
-    return Finished(run, run_engine(run))
+    return Finished(run, engines.run(run))
 
 
 @pytest.mark.parametrize(("pp", "pcp"), [(1, 2), (2, 2), (1, 4)])
 @pytest.mark.timeout(900)
-def test_balanced_equals_a_run_without_pcp(model: Path, pp: int, pcp: int) -> None:
-    control = finished(model, 1, 1, "dual_chunk_swap")
-    ours = finished(model, pp, pcp, "balanced")
+def test_balanced_equals_a_run_without_pcp(engines: Engines, pp: int, pcp: int) -> None:
+    control = finished(engines, 1, 1, "dual_chunk_swap")
+    ours = finished(engines, pp, pcp, "balanced")
     assert len(ours.result.workers) == pp * pcp
     for worker in ours.result.workers:
         assert worker.model_dump()["partition"] == "balanced"

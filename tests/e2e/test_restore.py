@@ -5,20 +5,18 @@ that make some ranks idle; more requests than run at once.
 """
 
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from pyvllm_pp.cli.engine import run_engine
-from pyvllm_pp.cli.model import ModelSpec, make_model
+from pyvllm_pp.cli.model import ModelSpec
 from pyvllm_pp.cli.runs import Call, EngineResult, EngineRun
+from tests.e2e.engines import Engines
 
 SPEC = ModelSpec()
 LENGTHS = [607, 7, 1, 90, 300, 2]
 NUM_OUTPUT = 6
-LIMIT_S = 560.0
 
 
 class Topology(NamedTuple):
@@ -42,11 +40,6 @@ TOPOLOGIES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("model"), SPEC)
-
-
 def prompts() -> list[list[int]]:
     rng = np.random.default_rng(5)
     return [rng.integers(3, SPEC.vocab_size, size=n).tolist() for n in LENGTHS]
@@ -68,11 +61,11 @@ def sampling(prompt_logprobs_of: int | None = None) -> list[dict[str, Any]]:
 
 
 @cache
-def run(model: Path, topology: Topology, restore: str) -> EngineResult:
+def run(engines: Engines, topology: Topology, restore: str) -> EngineResult:
     """An engine: a call without prompt logprobs, one where the longest has them."""
-    return run_engine(
+    return engines.run(
         EngineRun(
-            model=model,
+            model=engines.model(SPEC),
             calls=[
                 Call(prompts=prompts(), sampling=sampling()),
                 Call(prompts=prompts(), sampling=sampling(prompt_logprobs_of=0)),
@@ -86,7 +79,6 @@ def run(model: Path, topology: Topology, restore: str) -> EngineResult:
             if topology.shards_sampling
             else {},
         ),
-        limit_s=LIMIT_S,
     )
 
 
@@ -100,9 +92,8 @@ def counts(result: EngineResult, pp_rank: int) -> list[dict[str, int]]:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=str)
-@pytest.mark.timeout(2 * LIMIT_S)
-def test_selected_equals_dense_to_the_bit(model: Path, topology: Topology) -> None:
-    dense, selected = (run(model, topology, name) for name in ("dense", "selected"))
+def test_selected_equals_dense_to_the_bit(engines: Engines, topology: Topology) -> None:
+    dense, selected = (run(engines, topology, name) for name in ("dense", "selected"))
     for ours, theirs in zip(selected.calls, dense.calls, strict=True):
         assert ours.outputs == theirs.outputs
     last = topology.pp - 1
@@ -120,11 +111,10 @@ def test_selected_equals_dense_to_the_bit(model: Path, topology: Topology) -> No
             assert all(not any(each.values()) for each in counts(result, 0))
 
 
-@pytest.mark.timeout(2 * LIMIT_S)
-def test_c12_one_request_wants_prompt_logprobs(model: Path) -> None:
+def test_c12_one_request_wants_prompt_logprobs(engines: Engines) -> None:
     """Chunked, PCP2: restored dense while its prompt runs; logprobs equal PCP1."""
-    control = run(model, Topology(1, 1), "selected").calls[1].outputs
-    ours = run(model, PP1_PCP2, "selected").calls[1].outputs
+    control = run(engines, Topology(1, 1), "selected").calls[1].outputs
+    ours = run(engines, PP1_PCP2, "selected").calls[1].outputs
     assert [output.num_prompt_logprobs for output in ours] == [
         LENGTHS[0],
         0,
