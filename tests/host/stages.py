@@ -9,6 +9,7 @@ the real ones.
 # Patches torch for CPU; vLLM's runner modules must come after it.
 import vllm.v1.worker.cpu.shm  # noqa: F401  # isort: skip
 
+import inspect
 import os
 import sys
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from vllm.config import CUDAGraphMode, VllmConfig, set_current_vllm_config
+from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.distributed.parallel_state import (
     get_pcp_group,
     get_pp_group,
@@ -30,10 +31,13 @@ from pyvllm_pp.feedback import EntryState
 from pyvllm_pp.host.pcp import NativePCPManager
 from pyvllm_pp.host.pp import FeedbackHandler
 from pyvllm_pp.host.settings import Settings
-from tests.host.batches import Descriptor, Request, global_batch
+from tests.host.batches import Request, Topology, global_batch
+from tests.host.parity import NO_GRAPH, make_manager
 
 PP_SIZE, PCP_SIZE, MAX_REQS, MAX_TOKENS = 2, 2, 16, 256
-NO_GRAPH = Descriptor(CUDAGraphMode.NONE, 0, None)
+# Since 0.33 the caller says whether drafts come too.
+_RECEIVE = inspect.signature(PPHandler.receive).parameters
+WITHOUT_DRAFTS = (False,) if "recv_drafts" in _RECEIVE else ()
 
 
 def token_of(step: int, slot: int) -> int:
@@ -58,13 +62,10 @@ class Stage:
     def __init__(self) -> None:
         device = torch.device("cpu")
         self.is_last = get_pp_group().is_last_rank
-        self.manager: Any = NativePCPManager.configured(Settings(), PP_SIZE)(
-            pcp_world_size=PCP_SIZE,
-            pcp_rank=get_pcp_group().rank_in_group,
-            device=device,
-            shard_decode_requests=True,
-            max_num_reqs=MAX_REQS,
-            max_num_tokens=MAX_TOKENS,
+        self.manager: Any = make_manager(
+            NativePCPManager.configured(Settings(), PP_SIZE),
+            Topology(PCP_SIZE, max_num_reqs=MAX_REQS, max_num_tokens=MAX_TOKENS),
+            get_pcp_group().rank_in_group,
         )
         self.handler = FeedbackHandler.adopt(PPHandler(MAX_REQS, 0, device), MAX_REQS)
         self.received: dict[int, dict[int, int]] = {}
@@ -78,7 +79,7 @@ class Stage:
         local = self.manager.partition_batch(batch, NO_GRAPH)
         if not self.is_last:
             assert local is not self.manager.global_batch
-            self.handler.receive(self.manager.global_batch)
+            self.handler.receive(self.manager.global_batch, *WITHOUT_DRAFTS)
             return
         hidden = local.positions.float().unsqueeze(1) * 3
         restored, _, restored_batch = self.manager.restore_for_sampling(hidden, None)

@@ -74,7 +74,9 @@ def test_every_supported_version_has_a_whole_adapter(minor: str) -> None:
 
 def wanted_config(pp: int, pcp: int) -> Any:
     parallel = SimpleNamespace(
-        pipeline_parallel_size=pp, prefill_context_parallel_size=pcp
+        pipeline_parallel_size=pp,
+        prefill_context_parallel_size=pcp,
+        distributed_executor_backend="uni",
     )
     return SimpleNamespace(parallel_config=parallel, additional_config={})
 

@@ -1,4 +1,4 @@
-"""The same parity tests on the other versions, each in a process of its own."""
+"""Parity and feedback on the other versions, each in a process of its own."""
 
 import subprocess
 import sys
@@ -7,11 +7,13 @@ import pytest
 
 from tests.host.versions import ROOT, Pin, environment, install, pins
 
-# Those that build managers and batches of the version.
-SUITE = ["tests/host/test_parity.py", "tests/host/test_partition_batch.py"]
+# Managers and batches of the version, and its feedback handler between processes.
+SUITE = [
+    f"tests/host/test_{name}.py" for name in ("parity", "partition_batch", "stages")
+]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("pin", pins(), ids=lambda pin: pin.minor)
 def test_parity_suite_passes(pin: Pin) -> None:
     install(pin)
