@@ -12,8 +12,8 @@ constexpr std::size_t kCacheLine = 64;
 }  // namespace
 
 ArenaRing::ArenaRing(std::size_t depth, std::size_t num_bytes) {
-  constexpr auto words_per_line = kCacheLine / sizeof(std::uint64_t);
-  const auto words = (num_bytes + kCacheLine - 1) / kCacheLine * words_per_line;
+  constexpr auto kWordsPerLine = kCacheLine / sizeof(std::uint64_t);
+  const auto words = (num_bytes + kCacheLine - 1) / kCacheLine * kWordsPerLine;
   memory_.resize(depth * words);
   arenas_.reserve(depth);
   for (std::size_t i = 0; i < depth; ++i) {
