@@ -11,7 +11,12 @@ from vllm.v1.worker.gpu.pcp_manager import PCPManager
 from pyvllm_pp.host.pcp import NativePCPManager
 from pyvllm_pp.host.settings import Settings
 from tests.host.batches import Request, Topology, global_batch, scheduled_arrays
-from tests.host.parity import NO_GRAPH, assert_same_step, make_both, make_manager
+from tests.host.parity import (
+    NO_GRAPH,
+    StockManager,
+    assert_same_partition,
+    make_manager,
+)
 
 HERE = Path(__file__).parent
 _SHAPES = json.loads((HERE / "shapes.json").read_text())
@@ -87,20 +92,25 @@ def _topology(pcp_size: int) -> Topology:
 
 def managers(pcp_size: int) -> tuple[Any, Any]:
     """Rank 0's manager, stock's and ours, as their runners make them."""
-    topology = _topology(pcp_size)
-    return (
-        make_manager(PCPManager, topology, 0),
-        make_manager(NativePCPManager.configured(Settings(), 2), topology, 0),
-    )
+    return _pair(PCPManager, pcp_size, 0)
 
 
 def check(pcp_size: int, steps: list[Step]) -> None:
-    """Every rank's local batch of every step equals stock's.
+    """Every rank's local batch and tables of every step equal stock's.
 
     Raises:
         AssertionError: names the field that differs.
     """
     for rank in range(pcp_size):
-        stock, ours = make_both(_topology(pcp_size), rank)
+        stock, ours = _pair(StockManager, pcp_size, rank)
         for step in steps:
-            assert_same_step(stock, ours, step.requests, step.batch, NO_GRAPH)
+            assert_same_partition(stock, ours, step.requests, step.batch, NO_GRAPH)
+
+
+def _pair(stock_class: type, pcp_size: int, rank: int) -> tuple[Any, Any]:
+    """Without block tables: no block is looked up here."""
+    topology = _topology(pcp_size)
+    return (
+        make_manager(stock_class, topology, rank),
+        make_manager(NativePCPManager.configured(Settings(), 2), topology, rank),
+    )

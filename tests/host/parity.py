@@ -96,6 +96,24 @@ def assert_same_step(
     descriptor: Descriptor,
 ) -> None:
     """Everything that the two managers make of one step."""
+    expected, local = assert_same_partition(stock, ours, requests, batch, descriptor)
+    stock_blocks, stock_slots = stock.prepare_attn(expected)
+    our_blocks, our_slots = ours.prepare_attn(local)
+    for group, blocks in enumerate(stock_blocks):
+        assert_same(f"block table {group}", blocks, our_blocks[group])
+    assert_same("gathered slot mappings", stock_slots, our_slots)
+    if batch.num_draft_tokens:
+        assert_same_draft_prefill(stock, ours, batch)
+
+
+def assert_same_partition(
+    stock: Any,
+    ours: Any,
+    requests: Sequence[Request],
+    batch: Any,
+    descriptor: Descriptor,
+) -> tuple[Any, Any]:
+    """Dispatch count, layout, local batch and tables; both local batches."""
     arrays = scheduled_arrays(requests)
     assert_same(
         "dispatch count",
@@ -111,13 +129,7 @@ def assert_same_step(
     for name in _TABLES:
         assert_same(name, getattr(stock, name), getattr(ours, name))
     assert ours.global_batch is batch
-    stock_blocks, stock_slots = stock.prepare_attn(expected)
-    our_blocks, our_slots = ours.prepare_attn(local)
-    for group, blocks in enumerate(stock_blocks):
-        assert_same(f"block table {group}", blocks, our_blocks[group])
-    assert_same("gathered slot mappings", stock_slots, our_slots)
-    if batch.num_draft_tokens:
-        assert_same_draft_prefill(stock, ours, batch)
+    return expected, local
 
 
 def assert_same_layout(stock: StockManager, plan: Any) -> None:
