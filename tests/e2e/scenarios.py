@@ -31,6 +31,9 @@ class Group:
     control: "Group | None" = None
     needs_tokenizer: bool = False
 
+    def __str__(self) -> str:
+        return self.name
+
     def only(
         self, name: str, text: str, names: tuple[str, ...], **more: Any
     ) -> "Group":
@@ -48,6 +51,9 @@ class Topology:
     pcp: int = 1
     tp: int = 1
     expert_parallel: bool = False
+
+    def __str__(self) -> str:
+        return self.name
 
     @property
     def name(self) -> str:

@@ -6,10 +6,18 @@ from typing import Any
 
 import pytest
 
+from pyvllm_pp.cli.engine import EngineError
 from pyvllm_pp.cli.runs import EngineRun
 from tests.e2e.engines import Engines
 from tests.e2e.models import make_dense
-from tests.e2e.scenarios import ONE_TOKEN, PCP1, PCP2, PP2_PCP2, Topology
+from tests.e2e.scenarios import (
+    ONE_TOKEN,
+    PCP1,
+    PCP2,
+    PP2_PCP2,
+    PP2_PCP2_EP,
+    Topology,
+)
 
 # With the start of the engine, on a machine that may be busy.
 SOON_S = 120.0
@@ -17,13 +25,20 @@ SOON_S = 120.0
 
 def refused(engines: Engines, scenario: str, topology: Topology, **changes: Any) -> str:
     """The error of a run that differs from a good one by `changes`."""
+    return refusal(engines, scenario, topology, **changes).error
+
+
+def refusal(
+    engines: Engines, scenario: str, topology: Topology, **changes: Any
+) -> EngineError:
+    """As :func:`refused`, with the log."""
     run = topology.run(ONE_TOKEN, engines.model(ONE_TOKEN.spec))
     # Validated again, as a new one.
     run = EngineRun.model_validate({**run.model_dump(), **changes})
     begin = time.monotonic()
     error = engines.refused(run, scenario, topology.name)
     assert time.monotonic() - begin < SOON_S
-    return error.error
+    return error
 
 
 def test_model_without_mla(engines: Engines, tmp_path: Path) -> None:
@@ -70,3 +85,10 @@ def test_c1_dcp_of_a_dense_mla_model(engines: Engines) -> None:
     args = {"decode_context_parallel_size": 2}
     error = refused(engines, "dense MLA with DCP2", PCP2, engine_args=args)
     assert "MRV2 PCP + DCP supports sparse MLA models only." in error
+
+
+def test_expert_parallelism_on_cpu(engines: Engines) -> None:
+    """Experts' tokens go through an all-gather that vLLM has for GPUs alone."""
+    error = refusal(engines, "all_gatherv of expert parallelism", PP2_PCP2_EP)
+    assert ", in all_gatherv\n" in str(error)
+    assert error.error.endswith(": NotImplementedError")
