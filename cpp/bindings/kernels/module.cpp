@@ -5,4 +5,7 @@ PYBIND11_MODULE(_kernels, module) {
   pyvllm_pp::bindings::bind_inputs(module);
   pyvllm_pp::bindings::bind_updates(module);
   pyvllm_pp::bindings::bind_block_tables(module);
+  pyvllm_pp::bindings::bind_logits(module);
+  pyvllm_pp::bindings::bind_sampling(module);
+  pyvllm_pp::bindings::bind_logprobs(module);
 }

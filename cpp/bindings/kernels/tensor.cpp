@@ -137,6 +137,19 @@ kernels::Ints Tensor::ints(std::string_view kernel, std::string_view name) const
   return {static_cast<std::int32_t*>(data_), size_};
 }
 
+kernels::Logits Tensor::logits(std::string_view kernel, std::int64_t stride,
+                               std::int64_t vocab_size) const {
+  const bool is_float = type_ == ElementType::bfloat16 || type_ == ElementType::float16;
+  if (!is_float) {
+    require(kernel, "logits", ElementType::float32);
+  }
+  return {.data = data_,
+          .type = type_,
+          .size = size_,
+          .stride = stride,
+          .vocab_size = vocab_size};
+}
+
 void Tensor::require(std::string_view kernel, std::string_view name, ElementType type) const {
   if (type_ != type) {
     throw py::type_error(concat('[', kernel, "] ", name, " is ",

@@ -4,9 +4,11 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "kernels/arrays.h"
+#include "kernels/logits.h"
 
 /// Torch tensors as kernel arrays, without torch: through the DLPack exchange table that a tensor
 /// type offers. Each accessor checks type and size; none copies.
@@ -34,9 +36,25 @@ class Tensor {
     return {.flat = ints(kernel, name), .stride = stride};
   }
 
+  /// Rows of float32, bfloat16 or float16. Throws `TypeError` for another type.
+  [[nodiscard]] kernels::Logits logits(std::string_view kernel, std::int64_t stride,
+                                       std::int64_t vocab_size) const;
+
+  /// As `logits`, where the kernel is not told how long a row is: as long as the last one.
+  [[nodiscard]] kernels::Logits logit_rows(std::string_view kernel, std::int64_t stride,
+                                           std::int64_t num_rows) const {
+    return logits(kernel, stride, num_rows == 0 ? 0 : size_ - (num_rows - 1) * stride);
+  }
+
   /// At least `count` elements of type `T`. Throws `TypeError` or `ValueError`.
   template <typename T>
   [[nodiscard]] T* data(std::string_view kernel, std::string_view name, std::int64_t count) const;
+
+  /// All elements, of type `T`. Throws `TypeError`.
+  template <typename T>
+  [[nodiscard]] std::span<T> span(std::string_view kernel, std::string_view name) const {
+    return {data<T>(kernel, name, 0), static_cast<std::size_t>(size_)};
+  }
 
  private:
   void require(std::string_view kernel, std::string_view name, kernels::ElementType type) const;
@@ -67,6 +85,10 @@ struct TypeOf<std::int64_t> {
 template <>
 struct TypeOf<std::uint64_t> {
   static constexpr auto kType = kernels::ElementType::uint64;
+};
+template <>
+struct TypeOf<double> {
+  static constexpr auto kType = kernels::ElementType::float64;
 };
 template <>
 struct TypeOf<float> {

@@ -13,11 +13,14 @@ vLLM's name and with its parameters behind the grid, add it to ``_kernels.pyi`` 
 import sys
 from typing import Any
 
+from vllm.v1.sample.ops import topk_topp_sampler
+
 from pyvllm_pp import _kernels
 from pyvllm_pp.host.compat import known_attribute, replace_attribute
 from pyvllm_pp.host.cpu.kernels.launch import NativeKernel, warn_of_interpreted_kernels
 from pyvllm_pp.host.cpu.kernels.source import source_digest
 from pyvllm_pp.host.cpu.kernels.table import STAND_INS, StandIn
+from pyvllm_pp.host.cpu.kernels.top_k_top_p import apply_top_k_top_p
 from pyvllm_pp.host.log import get_logger
 
 logger = get_logger(__name__)
@@ -34,6 +37,7 @@ def install() -> list[str]:
     """
     warn_of_interpreted_kernels()
     native = [stand_in.kernel for stand_in in STAND_INS if _put_in_place(stand_in)]
+    replace_attribute(topk_topp_sampler, "apply_top_k_top_p_triton", apply_top_k_top_p)
     logger.info_once("%d Triton kernels of Model Runner V2 run natively", len(native))
     return native
 
