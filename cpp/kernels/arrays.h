@@ -26,6 +26,13 @@ enum class ElementType : std::uint8_t {
 [[nodiscard]] std::string_view name_of(ElementType type);
 [[nodiscard]] std::int64_t bytes_of(ElementType type);
 
+/// Casts between kernels' numbers and those of the standard library.
+constexpr std::size_t as_size(std::int64_t value) { return static_cast<std::size_t>(value); }
+template <typename Container>
+constexpr std::int64_t size_of(const Container& elements) {
+  return static_cast<std::int64_t>(elements.size());
+}
+
 /// int32 or int64 elements. Copying it copies the view.
 class Ints {
  public:

@@ -36,8 +36,6 @@ void check_lengths(const StagedWrites& writes, std::int64_t num_writes) {
   check_range(kWrite, "write_cu_lens", 0, num_writes, writes.cumulative_lens.size());
 }
 
-std::size_t as_size(std::int64_t value) { return static_cast<std::size_t>(value); }
-
 }  // namespace
 
 std::int32_t* TablePointers::row(std::int64_t group, std::int64_t index) const {

@@ -12,9 +12,7 @@ namespace {
 
 constexpr std::string_view kGumbel = "gumbel_sample";
 // Keeps a draft's noise apart from that of its verification.
-constexpr std::int64_t kDraftSalt = 1LL << 30;
-
-std::size_t as_size(std::int64_t value) { return static_cast<std::size_t>(value); }
+constexpr std::int64_t kDraftSalt = 0x4000'0000;
 
 template <typename Value>
 struct Pick {
@@ -29,7 +27,9 @@ struct Draw {
   float temperature = 0.0F;
   bool is_scaled = true;
 
-  [[nodiscard]] float divisor() const { return is_scaled ? 1.0F : temperature; }
+  [[nodiscard]] float divisor() const {
+    return is_scaled || temperature == 0.0F ? 1.0F : temperature;
+  }
 };
 
 Draw draw_of(const GumbelDraw& in, std::int64_t row) {
@@ -46,13 +46,12 @@ Draw draw_of(const GumbelDraw& in, std::int64_t row) {
 template <typename T>
 Pick<float> pick(const T* block, std::int64_t size, std::int64_t first, const Draw& draw, float) {
   const auto& ops = row_ops<T>();
-  const auto best =
-      draw.temperature == 0.0F
-          ? ops.argmax(block, size)
-          : ops.gumbel_argmax(block, size, draw.divisor(),
-                              {.seed = draw.seed,
-                               .position = draw.position,
-                               .first_token = static_cast<std::uint32_t>(first)});
+  const auto best = draw.temperature == 0.0F
+                        ? ops.argmax(block, size)
+                        : ops.gumbel_argmax(block, size, draw.divisor(),
+                                            {.seed = draw.seed,
+                                             .position = draw.position,
+                                             .first_token = static_cast<std::uint32_t>(first)});
   return {best.index, best.value};
 }
 
@@ -71,7 +70,7 @@ template <typename T>
 Pick<double> pick(const T* block, std::int64_t size, std::int64_t first, const Draw& draw, double) {
   Pick<double> best{-1, -HUGE_VAL};
   for (std::int64_t i = 0; i < size; ++i) {
-    double value = static_cast<double>(to_float(block[i]) / draw.divisor());
+    auto value = static_cast<double>(to_float(block[i]) / draw.divisor());
     if (draw.temperature != 0.0F) {
       value -= std::log(-std::log(uniform64(draw, static_cast<std::uint32_t>(first + i))));
     }
@@ -92,7 +91,8 @@ void check_cache(const GumbelDraw& in, std::int64_t num_rows) {
     const auto slot = in.idx_mapping[row];
     const auto column = cache.column[cache.has_column_per_row ? row : 0];
     if (slot >= 0) {
-      check_range(kGumbel, "logits_cache", slot * cache.request_stride + column * cache.column_stride,
+      check_range(kGumbel, "logits_cache",
+                  slot * cache.request_stride + column * cache.column_stride,
                   cache.source.vocab_size, cache.size);
     }
   }
@@ -107,13 +107,13 @@ void check(const Logits& logits, const GumbelDraw& in, const BlockBest<Value>& o
          logits.vocab_size);
   }
   check_below(kGumbel, "expanded_idx_mapping", in.idx_mapping, num_rows,
-              std::min(in.seeds.size(), static_cast<std::int64_t>(in.temperature.size())));
+              std::min(in.seeds.size(), size_of(in.temperature)));
   check_range(kGumbel, "pos", 0, num_rows, in.positions.size());
   if (num_rows > 0) {
     check_range(kGumbel, "local_argmax", (num_rows - 1) * out.token_stride, num_blocks,
                 out.token.size());
     check_range(kGumbel, "local_max", (num_rows - 1) * out.value_stride, num_blocks,
-                static_cast<std::int64_t>(out.value.size()));
+                size_of(out.value));
   }
   if (in.cache.data != nullptr) {
     check_cache(in, num_rows);

@@ -20,9 +20,9 @@ struct LogitsCache {
 };
 
 struct GumbelDraw {
-  Ints idx_mapping;  // [num_rows]
-  Ints seeds;        // [max_num_reqs]
-  Ints positions;    // [num_rows]
+  Ints idx_mapping;   // [num_rows]
+  Ints seeds;         // [max_num_reqs]
+  Ints positions;     // [num_rows]
   Reals temperature;  // [max_num_reqs]; 0: the best token, no noise
   std::int64_t block_size;
   bool is_drafting;        // draws from the drafts' stream

@@ -14,15 +14,13 @@ constexpr std::string_view kTemperature = "temperature";
 constexpr std::string_view kMinP = "min_p";
 constexpr std::string_view kGrammar = "apply_grammar_bitmask";
 
-std::int64_t size_of(Reals values) { return static_cast<std::int64_t>(values.size()); }
-
-float at(Reals values, std::int64_t i) { return values[static_cast<std::size_t>(i)]; }
+float at(Reals values, std::int64_t i) { return values[as_size(i)]; }
 
 }  // namespace
 
 void Logits::check(std::string_view kernel, std::int64_t num_rows) const {
-  const bool is_float = type == ElementType::float32 || type == ElementType::bfloat16 ||
-                        type == ElementType::float16;
+  const bool is_float =
+      type == ElementType::float32 || type == ElementType::bfloat16 || type == ElementType::float16;
   if (!is_float) {
     fail(kernel, "logits are ", name_of(type), ", expected float32, bfloat16 or float16");
   }
@@ -39,9 +37,8 @@ void apply_temperature(const Logits& logits, const Ints& idx_mapping, Reals temp
     const auto slot = idx_mapping[row];
     const float divisor = slot < 0 ? 1.0F : at(temperature, slot);
     if (divisor != 0.0F && divisor != 1.0F) {
-      logits.visit(row, [&]<typename T>(T* data) {
-        row_ops<T>().divide(data, logits.vocab_size, divisor);
-      });
+      logits.visit(
+          row, [&]<typename T>(T* data) { row_ops<T>().divide(data, logits.vocab_size, divisor); });
     }
   }
 }
@@ -68,10 +65,9 @@ namespace {
 template <typename T>
 void mask_zero_bits(T* row, std::int64_t vocab_size, std::span<const std::int32_t> words) {
   const auto masked = from_float<T>(-kInfinity);
-  const auto num_words =
-      std::min((vocab_size + 31) / 32, static_cast<std::int64_t>(words.size()));
+  const auto num_words = std::min((vocab_size + 31) / 32, size_of(words));
   for (std::int64_t i = 0; i < num_words; ++i) {
-    auto zeros = ~static_cast<std::uint32_t>(words[static_cast<std::size_t>(i)]);
+    auto zeros = ~static_cast<std::uint32_t>(words[as_size(i)]);
     for (; zeros != 0; zeros &= zeros - 1) {
       const auto token = i * 32 + std::countr_zero(zeros);
       if (token < vocab_size) {
@@ -97,8 +93,7 @@ void apply_grammar_bitmask(const Logits& logits, const GrammarMask& in, std::int
   }
   check_below(kGrammar, "logits_indices", in.rows, num_masks,
               (in.cu_num_logits.size() - 1) * in.positions_per_request);
-  check_range(kGrammar, "bitmask", 0, num_masks * in.bits_stride,
-              static_cast<std::int64_t>(in.bits.size()));
+  check_range(kGrammar, "bitmask", 0, num_masks * in.bits_stride, size_of(in.bits));
   for (std::int64_t mask = 0; mask < num_masks; ++mask) {
     check_range(kGrammar, "logits_indices", in.rows[mask], 0,
                 in.cu_num_logits.size() * in.positions_per_request);
@@ -108,8 +103,7 @@ void apply_grammar_bitmask(const Logits& logits, const GrammarMask& in, std::int
   for (std::int64_t mask = 0; mask < num_masks; ++mask) {
     const auto row = logits_row(in, mask);
     if (row >= 0) {
-      const auto words = in.bits.subspan(static_cast<std::size_t>(mask * in.bits_stride),
-                                         static_cast<std::size_t>(in.bits_stride));
+      const auto words = in.bits.subspan(as_size(mask * in.bits_stride), as_size(in.bits_stride));
       logits.visit(row, [&](auto* data) { mask_zero_bits(data, logits.vocab_size, words); });
     }
   }

@@ -43,16 +43,15 @@ void apply_temperature(const Logits& logits, const Ints& idx_mapping, Reals temp
                        std::int64_t num_rows);
 
 /// Masks what is less likely than `min_p` times the best token.
-void apply_min_p(const Logits& logits, const Ints& idx_mapping, Reals min_p,
-                 std::int64_t num_rows);
+void apply_min_p(const Logits& logits, const Ints& idx_mapping, Reals min_p, std::int64_t num_rows);
 
 struct PenaltyState {
-  Ints idx_mapping;                // [num_rows]
-  Ints token_ids;                  // [num_rows], drafts from a request's second row on
-  Ints local_pos;                  // [num_rows], row within its request
-  Reals repetition;                // [max_num_reqs]
-  Reals frequency;                 // [max_num_reqs]
-  Reals presence;                  // [max_num_reqs]
+  Ints idx_mapping;                           // [num_rows]
+  Ints token_ids;                             // [num_rows], drafts from a request's second row on
+  Ints local_pos;                             // [num_rows], row within its request
+  Reals repetition;                           // [max_num_reqs]
+  Reals frequency;                            // [max_num_reqs]
+  Reals presence;                             // [max_num_reqs]
   std::span<const std::int32_t> prompt_bits;  // [max_num_reqs, ceil(vocab_size / 32)]
   std::int64_t prompt_bits_stride;
   std::span<const std::int32_t> output_counts;  // [max_num_reqs, vocab_size]
@@ -63,10 +62,10 @@ struct PenaltyState {
 void apply_penalties(const Logits& logits, const PenaltyState& in, std::int64_t num_rows);
 
 struct TokenCounts {
-  Ints idx_mapping;          // [num_reqs]
-  IntRows all_token_ids;     // [max_num_reqs, max_model_len]
-  Ints prompt_len;           // [max_num_reqs]
-  Ints prefill_len;          // [max_num_reqs]
+  Ints idx_mapping;                     // [num_reqs]
+  IntRows all_token_ids;                // [max_num_reqs, max_model_len]
+  Ints prompt_len;                      // [max_num_reqs]
+  Ints prefill_len;                     // [max_num_reqs]
   std::span<std::int32_t> prompt_bits;  // written
   std::int64_t prompt_bits_stride;
   std::span<std::int32_t> output_counts;  // written
@@ -79,18 +78,18 @@ struct TokenCounts {
 void count_tokens(const TokenCounts& in, std::int64_t num_reqs);
 
 struct TokenBias {
-  Ints idx_mapping;         // [num_rows]
-  Ints num_allowed;         // [max_num_reqs]; 0: all are allowed
-  IntRows allowed;          // [max_num_reqs, n]
-  Ints num_biased;          // [max_num_reqs]
-  IntRows biased;           // [max_num_reqs, n]
-  Reals bias;               // [max_num_reqs, n]
+  Ints idx_mapping;  // [num_rows]
+  Ints num_allowed;  // [max_num_reqs]; 0: all are allowed
+  IntRows allowed;   // [max_num_reqs, n]
+  Ints num_biased;   // [max_num_reqs]
+  IntRows biased;    // [max_num_reqs, n]
+  Reals bias;        // [max_num_reqs, n]
   std::int64_t bias_stride;
-  Ints positions;           // [num_rows]
-  Ints min_lens;            // [max_num_reqs]
-  Ints num_stop;            // [max_num_reqs]
+  Ints positions;                // [num_rows]
+  Ints min_lens;                 // [max_num_reqs]
+  Ints num_stop;                 // [max_num_reqs]
   Ints restore_when_all_masked;  // [max_num_reqs]
-  IntRows stop;             // [max_num_reqs, n]
+  IntRows stop;                  // [max_num_reqs, n]
   bool check_all_masked;
 };
 
@@ -98,15 +97,15 @@ struct TokenBias {
 void apply_token_bias(const Logits& logits, const TokenBias& in, std::int64_t num_rows);
 
 struct BadWords {
-  Ints idx_mapping;    // [num_rows]
-  IntRows tokens;      // [max_num_reqs, n], one word after the other
-  IntRows offsets;     // [max_num_reqs, max_num_words + 1]
-  Ints num_words;      // [max_num_reqs]
+  Ints idx_mapping;       // [num_rows]
+  IntRows tokens;         // [max_num_reqs, n], one word after the other
+  IntRows offsets;        // [max_num_reqs, max_num_words + 1]
+  Ints num_words;         // [max_num_reqs]
   IntRows all_token_ids;  // [max_num_reqs, max_model_len]
-  Ints prompt_len;     // [max_num_reqs]
-  Ints total_len;      // [max_num_reqs]
-  Ints input_ids;      // [num_rows], drafts from a request's second row on
-  Ints local_pos;      // [num_rows]
+  Ints prompt_len;        // [max_num_reqs]
+  Ints total_len;         // [max_num_reqs]
+  Ints input_ids;         // [num_rows], drafts from a request's second row on
+  Ints local_pos;         // [num_rows]
   std::int64_t max_num_words;
 };
 
@@ -114,8 +113,8 @@ struct BadWords {
 void apply_bad_words(const Logits& logits, const BadWords& in, std::int64_t num_rows);
 
 struct GrammarMask {
-  Ints rows;           // [num_masks]: request * stride + position
-  Ints cu_num_logits;  // [num_reqs + 1]
+  Ints rows;                           // [num_masks]: request * stride + position
+  Ints cu_num_logits;                  // [num_reqs + 1]
   std::span<const std::int32_t> bits;  // [num_masks, n], one bit a token
   std::int64_t bits_stride;
   std::int64_t positions_per_request;

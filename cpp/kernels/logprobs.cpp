@@ -13,13 +13,6 @@ constexpr std::string_view kRanks = "ranks";
 constexpr std::string_view kNans = "num_nans";
 constexpr std::string_view kTokens = "fill_logprob_token_ids";
 
-std::size_t as_size(std::int64_t value) { return static_cast<std::size_t>(value); }
-
-template <typename Span>
-std::int64_t size_of(const Span& span) {
-  return static_cast<std::int64_t>(span.size());
-}
-
 }  // namespace
 
 void token_log_softmax(const Logits& logits, const IntRows& token_ids, std::int64_t num_tokens,
@@ -45,18 +38,24 @@ void token_log_softmax(const Logits& logits, const IntRows& token_ids, std::int6
   }
 }
 
-void token_ranks(const Logits& logits, const Ints& token_ids, const Ints& out,
-                 std::int64_t num_rows) {
+void token_ranks(const Logits& logits, const Ints& token_ids, std::int64_t block_size,
+                 const Ints& out, std::int64_t num_rows) {
   logits.check(kRanks, num_rows);
+  if (block_size < 1) {
+    fail(kRanks, "BLOCK_SIZE is ", block_size, ", expected 1 or more");
+  }
   check_range(kRanks, "output", 0, num_rows, out.size());
   check_range(kRanks, "token_ids", 0, num_rows, token_ids.size());
   for (std::int64_t row = 0; row < num_rows; ++row) {
     check_range(kRanks, "a row of logits", token_ids[row], 1, logits.vocab_size);
   }
+  const auto used = logits.vocab_size % block_size;
+  const auto num_filled = used == 0 ? 0 : block_size - used;
   for (std::int64_t row = 0; row < num_rows; ++row) {
     logits.visit(row, [&]<typename T>(const T* data) {
       const float own = to_float(data[token_ids[row]]);
-      out.set(row, row_ops<T>().count_at_least(data, logits.vocab_size, own));
+      out.set(row, row_ops<T>().count_at_least(data, logits.vocab_size, own) +
+                       (own == -kInfinity ? num_filled : 0));
     });
   }
 }

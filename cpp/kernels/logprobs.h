@@ -13,9 +13,10 @@ namespace pyvllm_pp::kernels {
 void token_log_softmax(const Logits& logits, const IntRows& token_ids, std::int64_t num_tokens,
                        std::span<float> out, std::int64_t num_rows);
 
-/// How many logits are at least that of the row's token. 0 where that is NaN.
-void token_ranks(const Logits& logits, const Ints& token_ids, const Ints& out,
-                 std::int64_t num_rows);
+/// How many logits are at least that of the row's token; 0 where that is NaN. As in vLLM's kernel,
+/// the places that fill the last block of `block_size` count as -infinity.
+void token_ranks(const Logits& logits, const Ints& token_ids, std::int64_t block_size,
+                 const Ints& out, std::int64_t num_rows);
 
 /// NaN logits of each row.
 void count_nan_logits(const Logits& logits, const Ints& out, std::int64_t num_rows);
@@ -24,11 +25,11 @@ struct LogprobTokens {
   IntRows token_ids;      // [num_rows, 1 + num_columns], written
   std::span<bool> valid;  // [num_rows, 1 + num_columns], written
   std::int64_t valid_stride;
-  Ints sampled;           // [num_rows]
-  IntRows best;           // [num_rows, num_best]
-  Ints idx_mapping;       // [num_rows]
-  Ints num_custom;        // [max_num_reqs]
-  IntRows custom;         // [max_num_reqs, n]
+  Ints sampled;      // [num_rows]
+  IntRows best;      // [num_rows, num_best]
+  Ints idx_mapping;  // [num_rows]
+  Ints num_custom;   // [max_num_reqs]
+  IntRows custom;    // [max_num_reqs, n]
   std::int64_t num_best;
   std::int64_t max_num_columns;
 };
@@ -48,13 +49,13 @@ struct PromptTargets {
 void prompt_target_tokens(const PromptTargets& in, std::int64_t num_reqs);
 
 struct SamplingMask {
-  std::int64_t column_stride;  // of the logits
-  Ints cu_num_logits;          // [num_reqs + 1]
-  Ints num_sampled;            // [num_reqs]
-  IntRows token_ids;           // [num_rows, max_num_kept], written
+  std::int64_t column_stride;    // of the logits
+  Ints cu_num_logits;            // [num_reqs + 1]
+  Ints num_sampled;              // [num_reqs]
+  IntRows token_ids;             // [num_rows, max_num_kept], written
   std::span<std::uint8_t> bits;  // [num_rows, ceil(vocab_size / 8)], written
   std::int64_t bits_stride;
-  Ints counts;                 // [num_rows], written
+  Ints counts;  // [num_rows], written
   std::int64_t max_num_kept;
   std::int64_t rows_per_request;
 };

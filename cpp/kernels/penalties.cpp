@@ -10,8 +10,6 @@ namespace {
 constexpr std::string_view kPenalties = "penalties";
 constexpr std::string_view kCount = "bincount";
 
-std::size_t as_size(std::int64_t value) { return static_cast<std::size_t>(value); }
-
 std::int64_t num_rows_of(std::size_t size, std::int64_t stride) {
   return stride == 0 ? 0 : static_cast<std::int64_t>(size) / stride;
 }
@@ -19,9 +17,7 @@ std::int64_t num_rows_of(std::size_t size, std::int64_t stride) {
 void check(const Logits& logits, const PenaltyState& in, std::int64_t num_rows) {
   logits.check(kPenalties, num_rows);
   const auto num_slots =
-      std::min({static_cast<std::int64_t>(in.repetition.size()),
-                static_cast<std::int64_t>(in.frequency.size()),
-                static_cast<std::int64_t>(in.presence.size()),
+      std::min({size_of(in.repetition), size_of(in.frequency), size_of(in.presence),
                 num_rows_of(in.prompt_bits.size(), in.prompt_bits_stride),
                 num_rows_of(in.output_counts.size(), in.output_counts_stride)});
   check_below(kPenalties, "idx_mapping", in.idx_mapping, num_rows, num_slots);
@@ -68,8 +64,7 @@ void apply_penalties(const Logits& logits, const PenaltyState& in, std::int64_t 
       continue;
     }
     auto penalties = penalties_of(in, slot);
-    if (penalties.repetition == 1.0F && penalties.frequency == 0.0F &&
-        penalties.presence == 0.0F) {
+    if (penalties.repetition == 1.0F && penalties.frequency == 0.0F && penalties.presence == 0.0F) {
       continue;
     }
     if (in.local_pos[row] > 0) {
@@ -100,8 +95,8 @@ void check(const TokenCounts& in, std::int64_t num_reqs) {
     if (slot < 0) {
       continue;
     }
-    const auto count = std::min(num_counted(in, slot),
-                                std::max(in.prompt_len[slot], in.prefill_len[slot]));
+    const auto count =
+        std::min(num_counted(in, slot), std::max(in.prompt_len[slot], in.prefill_len[slot]));
     const auto first = slot * in.all_token_ids.stride;
     check_range(kCount, "all_token_ids", first, count, in.all_token_ids.flat.size());
     for (std::int64_t i = 0; i < count; ++i) {
@@ -124,7 +119,9 @@ void count_tokens(const TokenCounts& in, std::int64_t num_reqs) {
     auto* bits = in.prompt_bits.data() + slot * in.prompt_bits_stride;
     for (std::int64_t i = 0; i < prompt_end; ++i) {
       const auto token = in.all_token_ids.at(slot, i);
-      bits[token / 32] |= static_cast<std::int32_t>(1U << static_cast<std::uint32_t>(token % 32));
+      const auto bit = 1U << static_cast<std::uint32_t>(token % 32);
+      bits[token / 32] =
+          static_cast<std::int32_t>(static_cast<std::uint32_t>(bits[token / 32]) | bit);
     }
     auto* counts = in.output_counts.data() + slot * in.output_counts_stride;
     for (auto i = in.prompt_len[slot]; i < std::min(counted, in.prefill_len[slot]); ++i) {

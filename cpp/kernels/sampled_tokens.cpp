@@ -10,13 +10,6 @@ constexpr std::string_view kTargets = "prompt_logprobs_token_ids";
 constexpr std::string_view kMask = "compact_sampling_mask";
 constexpr std::string_view kTrace = "trace_replay";
 
-std::size_t as_size(std::int64_t value) { return static_cast<std::size_t>(value); }
-
-template <typename Span>
-std::int64_t size_of(const Span& span) {
-  return static_cast<std::int64_t>(span.size());
-}
-
 }  // namespace
 
 void prompt_target_tokens(const PromptTargets& in, std::int64_t num_reqs) {

@@ -48,7 +48,7 @@ struct Text {
 };
 
 Text committed_text(const ThinkingState& state, std::int64_t slot) {
-  static const Ints kNoDrafts;
+  static constexpr Ints kNoDrafts;
   const auto size = state.total_len[slot];
   return {.state = state,
           .input_ids = kNoDrafts,
@@ -167,8 +167,7 @@ void force_end_of_thinking(const Logits& logits, const ThinkingState& state, con
     const auto text = text_of_row(state, in, row);
     if (is_over(text)) {
       const auto token = in.forced_marker[forced_so_far(text, in.forced_marker)];
-      logits.visit(row,
-                   [&]<typename T>(T* data) { data[token] = from_float<T>(kForcedLogit); });
+      logits.visit(row, [&]<typename T>(T* data) { data[token] = from_float<T>(kForcedLogit); });
     }
   }
 }

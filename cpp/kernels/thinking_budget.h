@@ -9,13 +9,13 @@
 namespace pyvllm_pp::kernels {
 
 struct ThinkingState {
-  Ints budget;             // [max_num_reqs]
-  IntRows all_token_ids;   // [max_num_reqs, max_model_len]
-  Ints total_len;          // [max_num_reqs]
-  Ints last_start;         // [max_num_reqs], where thinking last began, or -1
-  Ints last_end;           // [max_num_reqs]
-  Ints start_marker;       // tokens that begin thinking
-  Ints end_marker;         // tokens that end it by themselves
+  Ints budget;            // [max_num_reqs]
+  IntRows all_token_ids;  // [max_num_reqs, max_model_len]
+  Ints total_len;         // [max_num_reqs]
+  Ints last_start;        // [max_num_reqs], where thinking last began, or -1
+  Ints last_end;          // [max_num_reqs]
+  Ints start_marker;      // tokens that begin thinking
+  Ints end_marker;        // tokens that end it by themselves
 };
 
 /// Looks for markers in what was generated since the last look. `idx_mapping`: `[num_reqs]`;

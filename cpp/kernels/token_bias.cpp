@@ -53,7 +53,7 @@ class BiasedRow {
       return;
     }
     save(allowed, saved);
-    std::fill_n(row_, vocab_size_, kMasked);
+    std::fill_n(row_, vocab_size_, masked_);
     restore(saved);
   }
 
@@ -62,7 +62,7 @@ class BiasedRow {
     const TokenList biased(in_.biased, in_.num_biased, slot_, vocab_size_);
     // A token that is named twice counts once, as its last bias says.
     biased.for_each([&](std::int64_t i, std::int64_t token) {
-      const float bias = in_.bias[static_cast<std::size_t>(slot_ * in_.bias_stride + i)];
+      const float bias = in_.bias[as_size(slot_ * in_.bias_stride + i)];
       saved.push_back({token, from_float<T>(to_float(row_[token]) + bias)});
     });
     restore(saved);
@@ -74,7 +74,7 @@ class BiasedRow {
       return;
     }
     save(stop, saved);
-    stop.for_each([&](std::int64_t, std::int64_t token) { row_[token] = kMasked; });
+    stop.for_each([&](std::int64_t, std::int64_t token) { row_[token] = masked_; });
     const bool may_restore = in_.check_all_masked && in_.restore_when_all_masked[slot_] != 0;
     if (may_restore && row_ops<T>().max(row_, vocab_size_) == -kInfinity) {
       std::erase_if(saved, [](const Saved<T>& s) { return !std::isfinite(to_float(s.logit)); });
@@ -83,11 +83,12 @@ class BiasedRow {
   }
 
  private:
-  const T kMasked = from_float<T>(-kInfinity);
+  const T masked_ = from_float<T>(-kInfinity);
 
   void save(const TokenList& tokens, std::vector<Saved<T>>& saved) const {
     saved.clear();
-    tokens.for_each([&](std::int64_t, std::int64_t token) { saved.push_back({token, row_[token]}); });
+    tokens.for_each(
+        [&](std::int64_t, std::int64_t token) { saved.push_back({token, row_[token]}); });
   }
   void restore(const std::vector<Saved<T>>& saved) {
     for (const auto& [token, logit] : saved) {
@@ -110,9 +111,8 @@ void check_list(std::string_view name, const Ints& counts, std::int64_t slot, st
 
 void check(const Logits& logits, const TokenBias& in, std::int64_t num_rows) {
   logits.check(kBias, num_rows);
-  const auto num_slots =
-      std::min({in.num_allowed.size(), in.num_biased.size(), in.num_stop.size(),
-                in.min_lens.size(), in.restore_when_all_masked.size()});
+  const auto num_slots = std::min({in.num_allowed.size(), in.num_biased.size(), in.num_stop.size(),
+                                   in.min_lens.size(), in.restore_when_all_masked.size()});
   check_below(kBias, "idx_mapping", in.idx_mapping, num_rows, num_slots);
   check_range(kBias, "pos", 0, num_rows, in.positions.size());
   for (std::int64_t row = 0; row < num_rows; ++row) {
@@ -121,8 +121,7 @@ void check(const Logits& logits, const TokenBias& in, std::int64_t num_rows) {
       check_list("allowed_token_ids", in.num_allowed, slot, in.allowed.stride,
                  in.allowed.flat.size());
       check_list("bias_token_ids", in.num_biased, slot, in.biased.stride, in.biased.flat.size());
-      check_list("bias", in.num_biased, slot, in.bias_stride,
-                 static_cast<std::int64_t>(in.bias.size()));
+      check_list("bias", in.num_biased, slot, in.bias_stride, size_of(in.bias));
       check_list("stop_token_ids", in.num_stop, slot, in.stop.stride, in.stop.flat.size());
     }
   }
@@ -145,9 +144,8 @@ void apply_token_bias(const Logits& logits, const TokenBias& in, std::int64_t nu
   for (std::int64_t row = 0; row < num_rows; ++row) {
     const auto slot = in.idx_mapping[row];
     if (slot >= 0) {
-      logits.visit(row, [&](auto* data) {
-        bias_row(data, logits.vocab_size, in, slot, in.positions[row]);
-      });
+      logits.visit(
+          row, [&](auto* data) { bias_row(data, logits.vocab_size, in, slot, in.positions[row]); });
     }
   }
 }

@@ -23,8 +23,6 @@ struct Candidate {
 };
 using Candidates = std::vector<Candidate>;
 
-std::size_t as_size(std::int64_t value) { return static_cast<std::size_t>(value); }
-
 /// The row's logits from `bound` on, but not -infinity and NaN.
 void collect(std::span<const float> row, float bound, Candidates& out) {
   out.resize(row.size());
@@ -47,8 +45,7 @@ float bound_of_top_k(std::span<const float> row, std::int64_t k, std::vector<flo
   maxima.clear();
   for (std::size_t start = 0; start < row.size(); start += kChunk) {
     const auto size = std::min(kChunk, row.size() - start);
-    maxima.push_back(
-        row_ops<float>().max(row.data() + start, static_cast<std::int64_t>(size)));
+    maxima.push_back(row_ops<float>().max(row.data() + start, static_cast<std::int64_t>(size)));
   }
   const auto kth = maxima.begin() + k - 1;
   std::nth_element(maxima.begin(), kth, maxima.end(), std::greater<>());
@@ -56,7 +53,7 @@ float bound_of_top_k(std::span<const float> row, std::int64_t k, std::vector<flo
 }
 
 void keep_first(Candidates& candidates, std::int64_t count) {
-  if (count < static_cast<std::int64_t>(candidates.size())) {
+  if (count < size_of(candidates)) {
     std::nth_element(candidates.begin(), candidates.begin() + count, candidates.end());
     candidates.resize(as_size(count));
   }
@@ -88,11 +85,24 @@ void keep_mass(Candidates& candidates, double needed, float offset) {
   candidates.resize(static_cast<std::size_t>(low + 1 - candidates.data()));
 }
 
+/// Sum of the row's weights, in which NaN logits have none.
+double mass_of(std::span<const float> row, float best) {
+  const auto size = size_of(row);
+  double total = row_ops<float>().sum_exp(row.data(), size, best);
+  if (std::isnan(total)) {
+    total = 0;
+    for (const float logit : row) {
+      total += std::isnan(logit) ? 0.0 : std::exp(static_cast<double>(logit - best));
+    }
+  }
+  return total;
+}
+
 /// One row's work; memory is kept from row to row.
 class Row {
  public:
   void apply(std::span<float> row, std::int64_t top_k, float top_p, float mask_value) {
-    const auto vocab_size = static_cast<std::int64_t>(row.size());
+    const auto vocab_size = size_of(row);
     const bool limits_count = top_k < vocab_size;
     const bool limits_mass = top_p < 1.0F;
     if (!limits_count && !limits_mass) {
@@ -122,9 +132,8 @@ class Row {
  private:
   /// Tokens below it have together less than 1 - top_p.
   static float bound_of_mass(std::span<const float> row, float top_p, float best) {
-    const auto size = static_cast<std::int64_t>(row.size());
-    const double total = row_ops<float>().sum_exp(row.data(), size, best);
-    const double share = (1.0 - static_cast<double>(top_p)) * total / static_cast<double>(size);
+    const double share =
+        (1.0 - static_cast<double>(top_p)) * mass_of(row, best) / static_cast<double>(row.size());
     // A little lower: the sum is rounded.
     const double bound = static_cast<double>(best) + std::log(share) - 1e-3;
     return std::isfinite(bound) ? static_cast<float>(bound) : -kInfinity;
@@ -138,7 +147,7 @@ class Row {
         total += std::exp(static_cast<double>(candidate.logit - best));
       }
     } else {
-      total = row_ops<float>().sum_exp(row.data(), static_cast<std::int64_t>(row.size()), best);
+      total = mass_of(row, best);
     }
     return static_cast<double>(top_p) * total;
   }

@@ -8,11 +8,11 @@
 namespace pyvllm_pp::kernels {
 
 struct TopKTopP {
-  float* logits;             // [num_rows, vocab_size], written
+  float* logits;  // [num_rows, vocab_size], written
   std::int64_t num_rows;
   std::int64_t vocab_size;
   std::int64_t stride;
-  Ints top_k;                // [num_rows], or absent
+  Ints top_k;                    // [num_rows], or absent
   std::span<const float> top_p;  // [num_rows], or empty
   float mask_value;
 };

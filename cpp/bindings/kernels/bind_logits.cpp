@@ -134,12 +134,11 @@ void apply_grammar_bitmask(const Grid& grid, const Tensor& logits_ptr, int64_t l
                            int64_t mask_stride, int64_t /*block_size*/) {
   constexpr std::string_view kName = "apply_grammar_bitmask";
   const auto logits = logits_ptr.logits(kName, logits_stride, vocab_size);
-  const kernels::GrammarMask in{
-      .rows = logits_indices_ptr.ints(kName, "logits_indices"),
-      .cu_num_logits = cu_num_logits_ptr.ints(kName, "cu_num_logits"),
-      .bits = bitmask_ptr.span<std::int32_t>(kName, "bitmask"),
-      .bits_stride = bitmask_stride,
-      .positions_per_request = mask_stride};
+  const kernels::GrammarMask in{.rows = logits_indices_ptr.ints(kName, "logits_indices"),
+                                .cu_num_logits = cu_num_logits_ptr.ints(kName, "cu_num_logits"),
+                                .bits = bitmask_ptr.span<std::int32_t>(kName, "bitmask"),
+                                .bits_stride = bitmask_stride,
+                                .positions_per_request = mask_stride};
   const py::gil_scoped_release release;
   kernels::apply_grammar_bitmask(logits, in, grid[0]);
 }
@@ -154,12 +153,12 @@ void bind_logits(py::module_& module) {
   module.def("_min_p_kernel", &min_p, arg("grid"), arg("logits_ptr"), arg("logits_stride"),
              arg("expanded_idx_mapping_ptr"), arg("min_p_ptr"), arg("vocab_size"),
              arg("BLOCK_SIZE"));
-  module.def("_penalties_kernel", &penalties, arg("grid"), arg("logits_ptr"),
-             arg("logits_stride"), arg("expanded_idx_mapping_ptr"), arg("token_ids_ptr"),
-             arg("expanded_local_pos_ptr"), arg("repetition_penalty_ptr"),
-             arg("frequency_penalty_ptr"), arg("presence_penalty_ptr"), arg("prompt_bin_mask_ptr"),
-             arg("prompt_bin_mask_stride"), arg("output_bin_counts_ptr"),
-             arg("output_bin_counts_stride"), arg("vocab_size"), arg("BLOCK_SIZE"));
+  module.def("_penalties_kernel", &penalties, arg("grid"), arg("logits_ptr"), arg("logits_stride"),
+             arg("expanded_idx_mapping_ptr"), arg("token_ids_ptr"), arg("expanded_local_pos_ptr"),
+             arg("repetition_penalty_ptr"), arg("frequency_penalty_ptr"),
+             arg("presence_penalty_ptr"), arg("prompt_bin_mask_ptr"), arg("prompt_bin_mask_stride"),
+             arg("output_bin_counts_ptr"), arg("output_bin_counts_stride"), arg("vocab_size"),
+             arg("BLOCK_SIZE"));
   module.def("_bincount_kernel", &bincount, arg("grid"), arg("expanded_idx_mapping_ptr"),
              arg("all_token_ids_ptr"), arg("all_token_ids_stride"), arg("prompt_len_ptr"),
              arg("prefill_len_ptr"), arg("prompt_bin_mask_ptr"), arg("prompt_bin_mask_stride"),
@@ -172,16 +171,16 @@ void bind_logits(py::module_& module) {
              arg("num_stop_token_ids_ptr"), arg("restore_when_all_masked_ptr"),
              arg("stop_token_ids_ptr"), arg("stop_token_ids_stride"), arg("BLOCK_SIZE"),
              arg("LOGITS_BLOCK_SIZE"), arg("CHECK_ALL_MASKED_ROWS"));
-  module.def("_bad_words_kernel", &bad_words, arg("grid"), arg("logits_ptr"),
-             arg("logits_stride"), arg("expanded_idx_mapping_ptr"), arg("bad_word_token_ids_ptr"),
+  module.def("_bad_words_kernel", &bad_words, arg("grid"), arg("logits_ptr"), arg("logits_stride"),
+             arg("expanded_idx_mapping_ptr"), arg("bad_word_token_ids_ptr"),
              arg("bad_word_token_ids_stride"), arg("bad_word_offsets_ptr"),
              arg("bad_word_offsets_stride"), arg("num_bad_words_ptr"), arg("all_token_ids_ptr"),
              arg("all_token_ids_stride"), arg("prompt_len_ptr"), arg("total_len_ptr"),
              arg("input_ids_ptr"), arg("expanded_local_pos_ptr"));
   module.def("_apply_grammar_bitmask_kernel", &apply_grammar_bitmask, arg("grid"),
              arg("logits_ptr"), arg("logits_stride"), arg("logits_indices_ptr"),
-             arg("cu_num_logits_ptr"), arg("bitmask_ptr"), arg("bitmask_stride"),
-             arg("vocab_size"), arg("MASK_STRIDE"), arg("BLOCK_SIZE"));
+             arg("cu_num_logits_ptr"), arg("bitmask_ptr"), arg("bitmask_stride"), arg("vocab_size"),
+             arg("MASK_STRIDE"), arg("BLOCK_SIZE"));
 }
 
 }  // namespace pyvllm_pp::bindings

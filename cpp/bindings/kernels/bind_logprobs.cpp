@@ -21,13 +21,13 @@ void topk_log_softmax(const Grid& grid, const Tensor& output_ptr, const Tensor& 
 
 void ranks(const Grid& grid, const Tensor& output_ptr, const Tensor& logits_ptr,
            int64_t logits_stride, const Tensor& token_ids_ptr, int64_t vocab_size,
-           int64_t /*block_size*/) {
+           int64_t block_size) {
   constexpr std::string_view kName = "ranks";
   const auto logits = logits_ptr.logits(kName, logits_stride, vocab_size);
   const auto token_ids = token_ids_ptr.ints(kName, "token_ids");
   const auto out = output_ptr.ints(kName, "output");
   const py::gil_scoped_release release;
-  kernels::token_ranks(logits, token_ids, out, grid[0]);
+  kernels::token_ranks(logits, token_ids, block_size, out, grid[0]);
 }
 
 void num_nans(const Grid& grid, const Tensor& logits_ptr, int64_t logits_stride,

@@ -10,8 +10,8 @@ namespace {
 using std::int64_t;
 
 kernels::LogitsCache logits_cache(const Tensor& cache, int64_t stride_0, int64_t stride_1,
-                                  const Tensor& column, const Tensor& source,
-                                  int64_t source_stride, int64_t vocab_size, bool per_token_col) {
+                                  const Tensor& column, const Tensor& source, int64_t source_stride,
+                                  int64_t vocab_size, bool per_token_col) {
   constexpr std::string_view kName = "gumbel_sample";
   if (cache.is_absent()) {
     return {};
@@ -92,10 +92,10 @@ void update_committed_marker_cache(
     const Tensor& natural_reasoning_end_token_ids_ptr, int64_t /*start_len*/,
     int64_t /*natural_end_len*/, int64_t /*max_len*/, int64_t /*block*/) {
   constexpr std::string_view kName = "update_committed_marker_cache";
-  const auto state = thinking_state(kName, thinking_token_budget_ptr, all_token_ids_ptr,
-                                    all_token_ids_stride, total_len_ptr, cached_last_start_ptr,
-                                    cached_last_end_ptr, reasoning_start_token_ids_ptr,
-                                    natural_reasoning_end_token_ids_ptr);
+  const auto state =
+      thinking_state(kName, thinking_token_budget_ptr, all_token_ids_ptr, all_token_ids_stride,
+                     total_len_ptr, cached_last_start_ptr, cached_last_end_ptr,
+                     reasoning_start_token_ids_ptr, natural_reasoning_end_token_ids_ptr);
   const auto mapping = req_ids_ptr.ints(kName, "req_ids");
   const auto scan_positions = cached_scan_pos_ptr.ints(kName, "cached_scan_pos");
   const py::gil_scoped_release release;
@@ -114,10 +114,10 @@ void thinking_budget(const Grid& grid, const Tensor& logits_ptr, int64_t logits_
                      int64_t /*natural_end_len*/, int64_t /*end_len*/) {
   constexpr std::string_view kName = "thinking_budget";
   const auto logits = logits_ptr.logit_rows(kName, logits_stride, grid[0]);
-  const auto state = thinking_state(kName, thinking_token_budget_ptr, all_token_ids_ptr,
-                                    all_token_ids_stride, total_len_ptr, cached_last_start_ptr,
-                                    cached_last_end_ptr, reasoning_start_token_ids_ptr,
-                                    natural_reasoning_end_token_ids_ptr);
+  const auto state =
+      thinking_state(kName, thinking_token_budget_ptr, all_token_ids_ptr, all_token_ids_stride,
+                     total_len_ptr, cached_last_start_ptr, cached_last_end_ptr,
+                     reasoning_start_token_ids_ptr, natural_reasoning_end_token_ids_ptr);
   const kernels::ForcedEnd in{
       .idx_mapping = expanded_idx_mapping_ptr.ints(kName, "expanded_idx_mapping"),
       .input_ids = input_ids_ptr.ints(kName, "input_ids"),

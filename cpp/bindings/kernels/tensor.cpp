@@ -143,11 +143,7 @@ kernels::Logits Tensor::logits(std::string_view kernel, std::int64_t stride,
   if (!is_float) {
     require(kernel, "logits", ElementType::float32);
   }
-  return {.data = data_,
-          .type = type_,
-          .size = size_,
-          .stride = stride,
-          .vocab_size = vocab_size};
+  return {.data = data_, .type = type_, .size = size_, .stride = stride, .vocab_size = vocab_size};
 }
 
 void Tensor::require(std::string_view kernel, std::string_view name, ElementType type) const {

@@ -57,7 +57,8 @@ inline Float16 from_float<Float16>(float value) {
   }
   if (magnitude < 0x38800000U) {  // subnormal: the addition rounds to its last place
     const auto shifted = std::bit_cast<float>(magnitude) + 0.5F;
-    const auto fraction = std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(0.5F);
+    const auto fraction =
+        std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(0.5F);
     return {static_cast<std::uint16_t>(sign | fraction)};
   }
   const auto rebased = magnitude - (112U << 23U);

@@ -8,14 +8,14 @@ namespace pyvllm_pp::kernels {
 namespace {
 
 std::vector<const InstructionSet*> supported() {
-  std::vector<const InstructionSet*> sets{&baseline::kInstructionSet};
+  std::vector<const InstructionSet*> sets{&baseline::loops};
 #if PYVLLM_PP_X86
   if (__builtin_cpu_supports("avx2")) {
-    sets.push_back(&avx2::kInstructionSet);
+    sets.push_back(&avx2::loops);
   }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    sets.push_back(&avx512::kInstructionSet);
+    sets.push_back(&avx512::loops);
   }
 #endif
   return sets;

@@ -2,8 +2,7 @@
 
 #include "vector.h"
 
-namespace pyvllm_pp::kernels {
-namespace PYVLLM_PP_ISA {
+namespace pyvllm_pp::kernels::PYVLLM_PP_ISA {
 
 inline float max_lane(Floats value) {
   float best = value[0];
@@ -79,8 +78,8 @@ Best argmax(const T* row, std::int64_t size) {
 /// Gumbel noise of eight uniform numbers, as vLLM's kernel computes it.
 inline Floats gumbel(Floats uniform) {
   Floats series = all(1.0F / 8.0F);
-  for (const float term : {1.0F / 7.0F, 1.0F / 6.0F, 1.0F / 5.0F, 1.0F / 4.0F, 1.0F / 3.0F,
-                           1.0F / 2.0F, 1.0F}) {
+  for (const float term :
+       {1.0F / 7.0F, 1.0F / 6.0F, 1.0F / 5.0F, 1.0F / 4.0F, 1.0F / 3.0F, 1.0F / 2.0F, 1.0F}) {
     series = term + uniform * series;
   }
   const Floats rest = 1.0F - uniform;
@@ -93,7 +92,7 @@ inline Floats gumbel(Floats uniform) {
 /// At least the noise: -log(u) and one more binary order, from the exponent of u alone.
 inline Floats gumbel_bound(Floats uniform) {
   const Words exponent = bits_of(uniform) >> 23U;
-  return (128.0F - to_floats(reinterpret_cast<Signed>(exponent))) * 0.6931472F;
+  return (128.0F - to_floats(reinterpret_cast<Signed>(exponent))) * std::numbers::ln2_v<float>;
 }
 
 template <typename T>
@@ -170,10 +169,11 @@ constexpr RowOps<T> kOps{.max = &max<T>,
 
 #define PYVLLM_PP_STRING(name) #name
 #define PYVLLM_PP_NAME(name) PYVLLM_PP_STRING(name)
-const InstructionSet kInstructionSet{.name = PYVLLM_PP_NAME(PYVLLM_PP_ISA),
-                                     .float32 = kOps<float>,
-                                     .bfloat16 = kOps<BFloat16>,
-                                     .float16 = kOps<Float16>};
+// One namespace an inclusion.
+// NOLINTNEXTLINE(misc-definitions-in-headers)
+const InstructionSet loops{.name = PYVLLM_PP_NAME(PYVLLM_PP_ISA),
+                           .float32 = kOps<float>,
+                           .bfloat16 = kOps<BFloat16>,
+                           .float16 = kOps<Float16>};
 
-}  // namespace PYVLLM_PP_ISA
-}  // namespace pyvllm_pp::kernels
+}  // namespace pyvllm_pp::kernels::PYVLLM_PP_ISA

@@ -2,11 +2,13 @@
 
 // What rows_body.h needs that is not of one instruction set.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <numbers>
 
 #include "../random.h"
 #include "isa.h"
@@ -15,14 +17,14 @@
 namespace pyvllm_pp::kernels {
 
 namespace baseline {
-extern const InstructionSet kInstructionSet;
+extern const InstructionSet loops;
 }
 #if PYVLLM_PP_X86
 namespace avx2 {
-extern const InstructionSet kInstructionSet;
+extern const InstructionSet loops;
 }
 namespace avx512 {
-extern const InstructionSet kInstructionSet;
+extern const InstructionSet loops;
 }
 #endif
 

@@ -1,10 +1,12 @@
 // Eight lanes of float32 and what logits need of them. Included by each instruction set's source
 // into a namespace of its own, so that no two share code; hence no include guard.
 
-namespace pyvllm_pp::kernels {
-namespace PYVLLM_PP_ISA {
+namespace pyvllm_pp::kernels::PYVLLM_PP_ISA {
 
 constexpr std::int64_t kLanes = 8;
+// ln 2 in two parts, the first of few bits: its products with whole numbers are exact.
+constexpr float kLn2High = 0x1.63p-1F;  // NOLINT(modernize-use-std-numbers)
+constexpr float kLn2Low = -2.12194440e-4F;
 using Floats = float __attribute__((vector_size(32)));
 using Words = std::uint32_t __attribute__((vector_size(32)));
 using Signed = std::int32_t __attribute__((vector_size(32)));  // also masks: 0 or -1
@@ -22,8 +24,8 @@ PYVLLM_PP_INLINE Floats select(Signed mask, Floats yes, Floats no) { return mask
 PYVLLM_PP_INLINE Floats greater(Floats yes, Floats no) { return yes > no ? yes : no; }
 
 PYVLLM_PP_INLINE bool any(Signed mask) {
-  std::uint64_t parts[4];
-  std::memcpy(parts, &mask, sizeof(parts));
+  std::array<std::uint64_t, 4> parts;
+  std::memcpy(parts.data(), &mask, sizeof(parts));
   return (parts[0] | parts[1] | parts[2] | parts[3]) != 0;
 }
 
@@ -64,11 +66,11 @@ PYVLLM_PP_INLINE void for_each(const T* row, std::int64_t size, float filler, St
     step(i, load(row + i));
   }
   if (i < size) {
-    float rest[kLanes];
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      rest[lane] = i + lane < size ? to_float(row[i + lane]) : filler;
+    Floats rest = all(filler);
+    for (std::int64_t lane = 0; lane < size - i; ++lane) {
+      rest[lane] = to_float(row[i + lane]);
     }
-    step(i, load(rest));
+    step(i, rest);
   }
 }
 
@@ -80,10 +82,10 @@ PYVLLM_PP_INLINE void transform(T* row, std::int64_t size, Step&& step) {
     store(row + i, step(i, load(row + i)));
   }
   if (i < size) {
-    T rest[kLanes] = {};
-    std::memcpy(rest, row + i, static_cast<std::size_t>(size - i) * sizeof(T));
-    store(rest, step(i, load(rest)));
-    std::memcpy(row + i, rest, static_cast<std::size_t>(size - i) * sizeof(T));
+    std::array<T, kLanes> rest{};
+    std::memcpy(rest.data(), row + i, static_cast<std::size_t>(size - i) * sizeof(T));
+    store(rest.data(), step(i, load(rest.data())));
+    std::memcpy(row + i, rest.data(), static_cast<std::size_t>(size - i) * sizeof(T));
   }
 }
 
@@ -103,9 +105,9 @@ PYVLLM_PP_INLINE Floats log(Floats value) {
   series = series * x + 2.0000714765e-1F;
   series = series * x - 2.4999993993e-1F;
   series = series * x + 3.3333331174e-1F;
-  Floats rest = series * x * square + exponent * -2.12194440e-4F;
+  Floats rest = series * x * square + exponent * kLn2Low;
   rest = rest - square * 0.5F;
-  return x + rest + exponent * 0.693359375F;
+  return x + rest + exponent * kLn2High;
 }
 
 /// exp of numbers up to 0, within two units in the last place; 0 below -87.
@@ -114,8 +116,8 @@ PYVLLM_PP_INLINE Floats exp(Floats value) {
   constexpr float kMagic = 0x1.8p23F;  // adding it rounds to an integer
   const Signed is_small = value < kLowest;
   const Floats clamped = is_small ? all(kLowest) : value;
-  const Floats count = (clamped * 1.44269504088896341F + kMagic) - kMagic;
-  const Floats x = (clamped - count * 0.693359375F) - count * -2.12194440e-4F;
+  const Floats count = (clamped * std::numbers::log2e_v<float> + kMagic) - kMagic;
+  const Floats x = (clamped - count * kLn2High) - count * kLn2Low;
   Floats series = x * 1.9875691500e-4F + 1.3981999507e-3F;
   series = series * x + 8.3334519073e-3F;
   series = series * x + 4.1665795894e-2F;
@@ -128,5 +130,4 @@ PYVLLM_PP_INLINE Floats exp(Floats value) {
   return is_nan ? value : (is_small ? all(0.0F) : result);
 }
 
-}  // namespace PYVLLM_PP_ISA
-}  // namespace pyvllm_pp::kernels
+}  // namespace pyvllm_pp::kernels::PYVLLM_PP_ISA

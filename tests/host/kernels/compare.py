@@ -69,7 +69,7 @@ def both(kernel: str, step: Callable[..., Any], state: State) -> tuple[State, St
 
 
 def run_native(kernel: str, step: Callable[..., Any], state: State) -> State:
-    """Run `step(**state)` with our kernels alone, where the interpreter cannot run it."""
+    """Run `step(**state)` with our kernels alone: the interpreter may not be able."""
     ours = copy_of(state)
     with native_kernels() as launched:
         ours["return"] = step(**ours)

@@ -6,7 +6,13 @@ import pytest
 import torch
 from vllm.v1.worker.gpu.sample import gumbel
 
-from tests.host.kernels.compare import assert_equal, assert_same, both, native_kernels
+from tests.host.kernels.compare import (
+    assert_equal,
+    assert_same,
+    both,
+    native_kernels,
+    run_native,
+)
 from tests.host.kernels.rows import DTYPES, MAX_REQS, Rows
 
 SEEDS = range(14)
@@ -121,12 +127,22 @@ def test_a_row_of_nothing_but_nan_gives_a_token() -> None:
 @pytest.mark.parametrize("per_token", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_raw_logits_are_kept(dtype: torch.dtype, per_token: bool) -> None:
+    """The interpreter cannot run this: a mask of its has a type that it refuses."""
     rows = Rows(3, dtype, num_rows=6, vocab_size=1100)
     rows.idx_mapping[2] = -1
-    state = draw_state(rows) | {
+    column = rows.ints(0, 4, 6) if per_token else torch.tensor(2)
+    raw = rows.logits * 2
+    state = draw_state(rows) | {"is_drafting": True}
+    cached = state | {
         "logits_cache": torch.full((MAX_REQS, 4, 1105), -7.0, dtype=dtype),
-        "logits_cache_col": rows.ints(0, 4, 6) if per_token else torch.tensor(2),
-        "logits_cache_source": rows.logits.clone(),
-        "is_drafting": True,
+        "logits_cache_col": column,
+        "logits_cache_source": raw,
     }
-    assert_same(KERNEL, gumbel.gumbel_sample, state)
+    expected = cached["logits_cache"].clone()
+    for row, slot in enumerate(rows.idx_mapping.tolist()):
+        if slot >= 0:
+            expected[slot, column.expand(6)[row], :1100] = raw[row]
+    after = run_native(KERNEL, gumbel.gumbel_sample, cached)
+    assert_equal("cache", expected, after["logits_cache"])
+    without = run_native(KERNEL, gumbel.gumbel_sample, state)
+    assert_equal("tokens", without["return"], after["return"])

@@ -1,4 +1,4 @@
-"""Logprobs, ranks, prompt logprobs, sampling masks and traces against vLLM's kernels."""
+"""Logprobs, ranks, prompt logprobs, sampling masks and traces against vLLM's."""
 
 from typing import Any
 

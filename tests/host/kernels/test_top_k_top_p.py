@@ -1,4 +1,4 @@
-"""Top-k and top-p against their definition: the interpreter cannot run vLLM's kernels."""
+"""Top-k and top-p by definition: the interpreter cannot run vLLM's kernels."""
 
 import numpy as np
 import pytest
