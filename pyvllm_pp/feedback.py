@@ -1,10 +1,16 @@
 """Room 4: sampled tokens on their way from the last stage to an earlier one."""
 
 from pyvllm_pp import _core
-from pyvllm_pp._core import Consumed, EntryState, FeedbackRing
+from pyvllm_pp._core import Consumed, EntryState, FeedbackRing, check_header
 from pyvllm_pp.batch import Batch, BoolArray, Int32Array
 
-__all__ = ["Consumed", "EntryState", "FeedbackRing", "need_sampled_mask"]
+__all__ = [
+    "Consumed",
+    "EntryState",
+    "FeedbackRing",
+    "check_header",
+    "need_sampled_mask",
+]
 
 
 def need_sampled_mask(

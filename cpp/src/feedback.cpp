@@ -4,12 +4,13 @@
 #include <string>
 #include <utility>
 
+#include "feedback_requests.h"
 #include "pyvllm_pp/error.h"
 
 namespace pyvllm_pp {
 namespace {
 
-constexpr std::string_view kRoom = "feedback";
+constexpr std::string_view kRoom = kFeedbackRoom;
 constexpr std::int64_t kExcluded = -1;
 
 std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
@@ -41,37 +42,23 @@ std::string slots_text(std::span<const std::int64_t> slots) {
   return slots.size() > kMost ? text + ", ..." : text;
 }
 
-void check_length(std::string_view what, std::size_t length, std::size_t expected) {
-  if (length != expected) {
-    fail(kRoom, what, " has ", length, " entries, expected ", expected);
-  }
-}
-
 }  // namespace
 
 std::int32_t need_sampled_mask(const BatchView& batch, std::span<const std::int32_t> max_seq_len,
                                std::span<bool> mask) {
-  const auto& scheduled = batch.scheduled;
-  const auto num_reqs = mask.size();
-  check_length("num_scheduled_tokens", scheduled.num_scheduled_tokens.size(), num_reqs);
-  check_length("is_prefilling", scheduled.is_prefilling.size(), num_reqs);
-  check_length("num_computed_tokens", batch.num_computed_tokens.size(), num_reqs);
-  check_length("prefill_len", batch.prefill_len.size(), num_reqs);
-  if (!max_seq_len.empty()) {
-    check_length("max_seq_len", max_seq_len.size(), num_reqs);
+  return write_need_sampled(batch, max_seq_len, mask);
+}
+
+void check_header(std::span<const std::int64_t> received, const FeedbackHeader& expected,
+                  std::span<const std::int64_t> idx_mapping) {
+  check_length("header", received.size(), 2);
+  const auto step = received[0];
+  const auto digest = received[1];
+  if (step != expected.step || digest != expected.digest) {
+    fail_order("received the feedback of step ", step, " with the requests' digest ", std::hex,
+               std::showbase, digest, std::dec, ", expected step ", expected.step, " with ",
+               std::hex, expected.digest, " (", slots_text(idx_mapping), ")");
   }
-  std::int32_t count = 0;
-  for (std::size_t i = 0; i < num_reqs; ++i) {
-    const std::int64_t prefill_len = batch.prefill_len[i];
-    const bool samples =
-        std::int64_t{batch.num_computed_tokens[i]} + scheduled.num_scheduled_tokens[i] >=
-        prefill_len;
-    const bool at_its_end =
-        !max_seq_len.empty() && scheduled.is_prefilling[i] && prefill_len + 1 >= max_seq_len[i];
-    mask[i] = samples && !at_its_end;
-    count += mask[i] ? 1 : 0;
-  }
-  return count;
 }
 
 FeedbackRing::FeedbackRing(std::int32_t depth, std::int32_t max_num_reqs)
@@ -88,6 +75,7 @@ FeedbackRing::FeedbackRing(std::int32_t depth, std::int32_t max_num_reqs)
     entry.idx_mapping.resize(index(max_num_reqs));
     entry.generation.resize(index(max_num_reqs));
     entry.need.resize(index(max_num_reqs));
+    entry.num_scheduled_tokens.resize(index(max_num_reqs));
   }
 }
 
@@ -139,26 +127,80 @@ bool FeedbackRing::post(std::span<const std::int64_t> idx_mapping,
                         std::span<const bool> need_sampled) {
   check_started();
   check_length("need_sampled", need_sampled.size(), idx_mapping.size());
+  auto& entry = empty_entry(idx_mapping);
+  if (std::ranges::find(need_sampled, true) == need_sampled.end()) {
+    return false;
+  }
+  std::ranges::copy(need_sampled, entry.need.begin());
+  fill(entry, idx_mapping);
+  return true;
+}
+
+std::int32_t FeedbackRing::post_batch(const BatchView& batch,
+                                      std::span<const std::int32_t> max_seq_len) {
+  check_started();
+  auto& entry = empty_entry(batch.idx_mapping);
+  const auto num_reqs = batch.idx_mapping.size();
+  const auto num_needed =
+      write_need_sampled(batch, max_seq_len, std::span(entry.need).first(num_reqs));
+  if (num_needed == 0) {
+    return 0;
+  }
+  const auto& last = at(step_ + 1);  // of the same requests, in a pipeline of equal batches
+  if (is_of(last, batch)) {
+    const auto count = static_cast<std::ptrdiff_t>(num_reqs);
+    std::copy_n(last.idx_mapping.begin(), count, entry.idx_mapping.begin());
+    std::copy_n(last.generation.begin(), count, entry.generation.begin());
+    entry.digest = last.digest;
+    set_posted(entry, num_reqs);
+  } else {
+    fill(entry, batch.idx_mapping);
+    entry.digest = digest_of(batch.idx_mapping, batch.scheduled.num_scheduled_tokens,
+                             [&entry](std::size_t i) { return entry.generation[i]; });
+  }
+  std::ranges::copy(batch.scheduled.num_scheduled_tokens, entry.num_scheduled_tokens.begin());
+  entry.num_digested = num_reqs;
+  entry.needs_all = std::cmp_equal(num_needed, num_reqs);
+  return num_needed;
+}
+
+/// Whether the digest that an entry still has, consumed or not, is that of a batch.
+bool FeedbackRing::is_of(const Entry& entry, const BatchView& batch) const {
+  const auto num_reqs = batch.idx_mapping.size();
+  return entry.num_digested == num_reqs && entry.num_frees == num_frees_ &&
+         std::equal(batch.idx_mapping.begin(), batch.idx_mapping.end(),
+                    entry.idx_mapping.begin()) &&
+         std::equal(batch.scheduled.num_scheduled_tokens.begin(),
+                    batch.scheduled.num_scheduled_tokens.end(), entry.num_scheduled_tokens.begin());
+}
+
+/// The present step's entry, once it is clear that `idx_mapping` can be posted.
+FeedbackRing::Entry& FeedbackRing::empty_entry(std::span<const std::int64_t> idx_mapping) {
   if (idx_mapping.size() > index(max_num_reqs_)) {
     fail(kRoom, idx_mapping.size(), " requests posted, the ring holds ", max_num_reqs_);
   }
-  std::ranges::for_each(idx_mapping, [this](std::int64_t slot) { check_slot(slot); });
+  check_slots(idx_mapping);
   auto& entry = at(step_);
   if (entry.state != EntryState::empty) {
     fail_order("step ", step_, " is posted again (", slots_text(idx_mapping),
                "), its feedback is already ", name(entry.state));
   }
-  if (std::ranges::find(need_sampled, true) == need_sampled.end()) {
-    return false;
-  }
+  return entry;
+}
+
+void FeedbackRing::fill(Entry& entry, std::span<const std::int64_t> idx_mapping) const {
+  std::ranges::copy(idx_mapping, entry.idx_mapping.begin());
+  std::ranges::transform(idx_mapping, entry.generation.begin(),
+                         [this](std::int64_t slot) { return generations_[index(slot)]; });
+  entry.num_digested = 0;
+  set_posted(entry, idx_mapping.size());
+}
+
+void FeedbackRing::set_posted(Entry& entry, std::size_t num_reqs) const {
+  entry.num_reqs = static_cast<std::int32_t>(num_reqs);
+  entry.num_frees = num_frees_;
+  entry.needs_all = false;
   entry.state = EntryState::posted;
-  entry.num_reqs = static_cast<std::int32_t>(idx_mapping.size());
-  for (std::size_t i = 0; i < idx_mapping.size(); ++i) {
-    entry.idx_mapping[i] = idx_mapping[i];
-    entry.generation[i] = generations_[index(idx_mapping[i])];
-    entry.need[i] = need_sampled[i] ? 1 : 0;
-  }
-  return true;
 }
 
 void FeedbackRing::mark_ready(std::int64_t step) {
@@ -191,38 +233,76 @@ Consumed FeedbackRing::consume(std::span<std::int64_t> idx_mapping) {
                slots_text(std::span(entry->idx_mapping).first(index(entry->num_reqs))),
                ") is due at step ", step_, ", but it is ", name(entry->state), ", expected ready");
   }
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < idx_mapping.size(); ++i) {
-    const auto slot = entry->idx_mapping[i];
-    const bool keep = entry->need[i] != 0 && entry->generation[i] == generations_[index(slot)];
-    idx_mapping[i] = keep ? slot : kExcluded;
-    kept += keep ? 1U : 0U;
-  }
-  entry->state = EntryState::empty;
-  entry->num_reqs = 0;
-  consumed_ = true;
-  if (kept == 0) {
+  const auto num_kept = write_kept(*entry, idx_mapping);
+  finish(*entry);
+  if (num_kept == 0) {
     return Consumed::none;
   }
-  return kept == idx_mapping.size() ? Consumed::all : Consumed::filtered;
+  return num_kept == idx_mapping.size() ? Consumed::all : Consumed::filtered;
+}
+
+std::size_t FeedbackRing::write_kept(const Entry& entry,
+                                     std::span<std::int64_t> idx_mapping) const {
+  std::size_t num_kept = 0;
+  for (std::size_t i = 0; i < idx_mapping.size(); ++i) {
+    const auto slot = entry.idx_mapping[i];
+    const bool keep = entry.need[i] != 0 && entry.generation[i] == generations_[index(slot)];
+    idx_mapping[i] = keep ? slot : kExcluded;
+    num_kept += keep ? 1U : 0U;
+  }
+  return num_kept;
+}
+
+void FeedbackRing::finish(Entry& entry) {
+  entry.state = EntryState::empty;
+  entry.num_reqs = 0;
+  consumed_ = true;
+}
+
+std::int32_t FeedbackRing::advance(bool has_arrived, std::span<const std::int64_t> header,
+                                   std::span<std::int64_t> idx_mapping) {
+  if (const auto* next = find(step_ + 1 - depth_);
+      next != nullptr && std::cmp_less(idx_mapping.size(), next->num_reqs)) {
+    fail(kRoom, "idx_mapping has ", idx_mapping.size(), " entries, expected at least ",
+         next->num_reqs);
+  }
+  const auto due = begin_step() - depth_;
+  const auto num_reqs = index(due_num_reqs());
+  if (has_arrived) {
+    if (const auto* entry = find(due); entry != nullptr && !header.empty()) {
+      check_header(header, {.step = due, .digest = entry->digest},
+                   std::span(entry->idx_mapping).first(num_reqs));
+    }
+    mark_ready(due);
+  }
+  if (auto* entry = find(due); has_arrived && entry->needs_all && entry->num_frees == num_frees_) {
+    finish(*entry);
+    return static_cast<std::int32_t>(num_reqs);
+  }
+  const auto due_mapping = idx_mapping.first(num_reqs);
+  if (const auto consumed = consume(due_mapping);
+      consumed == Consumed::nothing || consumed == Consumed::none) {
+    return 0;
+  }
+  return static_cast<std::int32_t>(
+      std::ranges::count_if(due_mapping, [](std::int64_t slot) { return slot != kExcluded; }));
 }
 
 std::int64_t FeedbackRing::digest(std::span<const std::int64_t> idx_mapping,
                                   std::span<const std::int32_t> num_scheduled_tokens) const {
   check_length("num_scheduled_tokens", num_scheduled_tokens.size(), idx_mapping.size());
-  std::ranges::for_each(idx_mapping, [this](std::int64_t slot) { check_slot(slot); });
-  constexpr std::uint64_t kOffset = 0xcbf29ce484222325;
-  constexpr std::uint64_t kPrime = 0x100000001b3;
-  std::uint64_t hash = kOffset;
-  const auto add = [&hash](std::uint64_t word) { hash = (hash ^ word) * kPrime; };
-  for (std::size_t i = 0; i < idx_mapping.size(); ++i) {
-    add(static_cast<std::uint64_t>(idx_mapping[i]));
-    add(static_cast<std::uint32_t>(generations_[index(idx_mapping[i])]));
-    add(static_cast<std::uint32_t>(num_scheduled_tokens[i]));
+  check_slots(idx_mapping);
+  return digest_of(idx_mapping, num_scheduled_tokens, [this, idx_mapping](std::size_t i) {
+    return generations_[index(idx_mapping[i])];
+  });
+}
+
+std::int64_t FeedbackRing::posted_digest(std::int64_t step) const {
+  const auto* entry = find(step);
+  if (entry == nullptr || entry->state == EntryState::empty || entry->num_digested == 0) {
+    fail_order("step ", step, " has no feedback of a batch in flight at step ", step_);
   }
-  hash = (hash ^ (hash >> 33U)) * 0xff51afd7ed558ccd;
-  hash = (hash ^ (hash >> 33U)) * 0xc4ceb9fe1a85ec53;
-  return static_cast<std::int64_t>(hash ^ (hash >> 33U));
+  return entry->digest;
 }
 
 void FeedbackRing::drop(std::int64_t step) {
@@ -234,6 +314,7 @@ void FeedbackRing::drop(std::int64_t step) {
 
 void FeedbackRing::free_slot(std::int64_t slot) {
   check_slot(slot);
+  ++num_frees_;
   // Wraps around rather than overflows: only equality counts.
   auto& generation = generations_[index(slot)];
   generation = static_cast<std::int32_t>(static_cast<std::uint32_t>(generation) + 1U);
@@ -242,6 +323,16 @@ void FeedbackRing::free_slot(std::int64_t slot) {
 std::int32_t FeedbackRing::generation(std::int64_t slot) const {
   check_slot(slot);
   return generations_[index(slot)];
+}
+
+void FeedbackRing::check_slots(std::span<const std::int64_t> idx_mapping) const {
+  bool all_inside = true;
+  for (const auto slot : idx_mapping) {
+    all_inside &= static_cast<std::uint64_t>(slot) < index(max_num_reqs_);
+  }
+  if (!all_inside) {
+    std::ranges::for_each(idx_mapping, [this](std::int64_t slot) { check_slot(slot); });
+  }
 }
 
 void FeedbackRing::check_slot(std::int64_t slot) const {

@@ -1,15 +1,17 @@
-"""The message of one step's feedback, and one that is on its way."""
+"""The message of one step's feedback, and an earlier stage's memory for it."""
 
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pyvllm_pp.errors import FeedbackOrderError
+from pyvllm_pp.feedback import check_header
 
 _HEADER = 2  # step, digest
+# Batch sizes repeat from step to step; cutting a message costs more than posting it.
+_NUM_SIZES = 256
 
 
 class FeedbackMessage(NamedTuple):
@@ -26,10 +28,15 @@ class FeedbackMessage(NamedTuple):
     @classmethod
     def empty(cls, num_reqs: int, max_sample_len: int, device: torch.device) -> Self:
         """Memory for a message of a batch."""
+        num_words = _num_words(num_reqs, max_sample_len)
+        memory = torch.empty(num_words, dtype=torch.int64, device=device)
+        return cls.cut(memory, num_reqs, max_sample_len)
+
+    @classmethod
+    def cut(cls, memory: torch.Tensor, num_reqs: int, max_sample_len: int) -> Self:
+        """A message of a batch in the first words of `memory`."""
         num_tokens = num_reqs * max_sample_len
-        packed = torch.empty(
-            _HEADER + num_tokens + num_reqs, dtype=torch.int64, device=device
-        )
+        packed = memory[: _num_words(num_reqs, max_sample_len)]
         header, tokens, counts = packed.split((_HEADER, num_tokens, num_reqs))
         return cls(
             packed,
@@ -66,80 +73,135 @@ class FeedbackMessage(NamedTuple):
         }
 
 
-@dataclass
-class PendingFeedback:
-    """A message that was posted and has not been consumed."""
+def _num_words(num_reqs: int, max_sample_len: int) -> int:
+    return _HEADER + num_reqs * max_sample_len + num_reqs
 
-    step: int
-    digest: int
+
+class Posted(NamedTuple):
+    """A batch size's views of a stage's memory."""
+
     message: FeedbackMessage
-    idx_mapping: torch.Tensor  # int64 [num_reqs], on the device
-    idx_mapping_np: NDArray[np.int64]  # [num_reqs]
-    works: list[Any]
-    draft_tokens: torch.Tensor | None = None  # int64 [num_reqs, num_speculative_steps]
-    event: Any = None
-    host_header: torch.Tensor | None = None  # int64 [2]
+    outputs: dict[str, torch.Tensor]
+    draft_tokens: torch.Tensor  # int64 [num_reqs, num_speculative_steps]
+    kept_idx_mapping: torch.Tensor  # int64 [num_reqs], on the host
 
-    def record(self, broadcast_stream: Any, main_stream: Any) -> None:
-        """Mark the arrival on the side stream; the main stream uses the tensors later.
 
-        On a GPU the header is copied to the host behind the broadcast, so that
-        checking it needs no wait.
-        """
-        packed = self.message.packed
-        self.host_header = self.message.header
-        if packed.is_cuda:
-            self.host_header = torch.empty(_HEADER, dtype=torch.int64, pin_memory=True)
-            self.host_header.copy_(self.message.header, non_blocking=True)
-        self.event = broadcast_stream.record_event()
-        packed.record_stream(main_stream)
-        if self.draft_tokens is not None:
-            self.draft_tokens.record_stream(main_stream)
+class ReceiveSlot:
+    """An earlier stage's memory for one step's feedback, used again and again.
+
+    A stage has one more than there are steps between post and consume. On a GPU the
+    side stream, which writes it, waits at each post for the main stream, which read it.
+
+    Args:
+        max_num_reqs: requests that a batch can have.
+        max_sample_len: tokens that a request can sample.
+        num_speculative_steps: drafts of a request.
+        device: where messages arrive.
+    """
+
+    def __init__(
+        self,
+        max_num_reqs: int,
+        max_sample_len: int,
+        num_speculative_steps: int,
+        device: torch.device,
+    ) -> None:
+        def words(count: int) -> torch.Tensor:
+            return torch.empty(count, dtype=torch.int64, device=device)
+
+        memory = words(_num_words(max_num_reqs, max_sample_len))
+        drafts = words(max_num_reqs * num_speculative_steps)
+        # What the core writes at consumption: slots, -1 for requests left out.
+        self.kept_np: NDArray[np.int64] = np.empty(max_num_reqs, dtype=np.int64)
+        kept = torch.from_numpy(self.kept_np)
+
+        def posted(num_reqs: int) -> Posted:
+            message = FeedbackMessage.cut(memory, num_reqs, max_sample_len)
+            num_drafts = num_reqs * num_speculative_steps
+            return Posted(
+                message,
+                message.outputs(),
+                drafts[:num_drafts].view(num_reqs, num_speculative_steps),
+                kept[:num_reqs],
+            )
+
+        self._posted = lru_cache(_NUM_SIZES)(posted)
+        # Where the host sees messages as they arrive.
+        self.header_np: NDArray[np.int64] | None = None
+        if device.type == "cpu":
+            self.header_np = memory[:_HEADER].numpy()
+        self.num_reqs = 0  # of the step that is on its way; 0 when none is
+        self.posted: Posted
+        self.idx_mapping: torch.Tensor  # int64 [num_reqs], on the device
+        self.works: list[Any] = []
+        self.arrival: HeaderArrival | None = None  # on a GPU
+        self.with_drafts = False
+
+    def begin(
+        self, num_reqs: int, idx_mapping: torch.Tensor, with_drafts: bool
+    ) -> None:
+        """Prepare the memory for a step's message."""
+        self.num_reqs = num_reqs
+        self.posted = self._posted(num_reqs)
+        self.idx_mapping = idx_mapping
+        self.with_drafts = with_drafts
 
     def wait(self) -> None:
         """Make the tokens usable on the current stream."""
-        for work in self.works:
-            if work is not None:
-                work.wait()
-        if self.message.packed.is_cuda:
-            stream = torch.cuda.current_stream(self.message.packed.device)
-            stream.wait_event(self.event)
+        while self.works:
+            self.works.pop().wait()
 
-    def check(self) -> bool:
-        """Compare the header with what this stage expects, once it is on the host.
-
-        Returns:
-            Whether it has arrived; False only on a GPU, where nothing waits for it.
-
-        Raises:
-            FeedbackOrderError: another step's, or another batch's.
-        """
-        assert self.host_header is not None
-        if self.message.packed.is_cuda and not self.event.query():
-            return False
-        step, digest = self.host_header.tolist()
-        if (step, digest) != (self.step, self.digest):
-            raise FeedbackOrderError(
-                f"[feedback] received the feedback of step {step} with the requests' "
-                f"digest {digest:#x}, expected step {self.step} with {self.digest:#x} "
-                f"(slots {self.idx_mapping_np.tolist()[:8]})"
-            )
-        return True
-
-    def update_drafts(
-        self, draft_tokens: torch.Tensor, idx_mapping_np: NDArray[np.int64]
-    ) -> None:
+    def update_drafts(self, draft_tokens: torch.Tensor) -> None:
         """Write the drafts of the kept requests, those with a slot that is not -1.
 
         Args:
             draft_tokens: int64 ``[max_num_reqs, num_speculative_steps]``.
-            idx_mapping_np: int64 ``[num_reqs]``, -1 for requests left out.
         """
-        assert self.draft_tokens is not None
+        received = self.posted.draft_tokens
+        idx_mapping_np = self.kept_np[: received.shape[0]]
         keep = idx_mapping_np >= 0
         if keep.all():
-            draft_tokens[self.idx_mapping] = self.draft_tokens
+            draft_tokens[self.idx_mapping] = received
             return
         rows = torch.from_numpy(np.flatnonzero(keep)).to(draft_tokens.device)
         slots = torch.from_numpy(idx_mapping_np[keep]).to(draft_tokens.device)
-        draft_tokens[slots] = self.draft_tokens[rows]
+        draft_tokens[slots] = received[rows]
+
+
+class HeaderArrival:
+    """A header on its way to the host behind its broadcast, on a GPU.
+
+    So the header is checked without a wait for the device. Used again once checked.
+    """
+
+    def __init__(self) -> None:
+        self.event: Any = torch.cuda.Event()
+        self._header = torch.empty(_HEADER, dtype=torch.int64, pin_memory=True)
+        self._header_np: NDArray[np.int64] = self._header.numpy()
+
+    def begin(
+        self,
+        header: torch.Tensor,
+        stream: Any,
+        expected: tuple[int, int],
+        idx_mapping_np: NDArray[np.int64],
+    ) -> None:
+        """Copy `header` on `stream`, which is the current one, and mark its end."""
+        self._expected = expected
+        self._idx_mapping_np = idx_mapping_np
+        self._header.copy_(header, non_blocking=True)
+        self.event.record(stream)
+
+    def check(self) -> bool:
+        """Compare the header with what this stage expects, once it is there.
+
+        Returns:
+            Whether it has arrived.
+
+        Raises:
+            FeedbackOrderError: another step's, or another batch's.
+        """
+        if not self.event.query():
+            return False
+        check_header(self._header_np, *self._expected, self._idx_mapping_np)
+        return True

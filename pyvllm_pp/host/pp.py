@@ -2,20 +2,19 @@
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from vllm.utils.torch_utils import async_tensor_h2d
 from vllm.v1.worker.gpu.input_batch import InputBatch
 from vllm.v1.worker.gpu.pp_utils import PPHandler
 
 from pyvllm_pp.batch import Batch, BoolArray
-from pyvllm_pp.feedback import Consumed, FeedbackRing, need_sampled_mask
+from pyvllm_pp.feedback import FeedbackRing, need_sampled_mask
 from pyvllm_pp.host.compat import adapter
-from pyvllm_pp.host.message import FeedbackMessage, PendingFeedback
+from pyvllm_pp.host.message import FeedbackMessage, HeaderArrival, ReceiveSlot
 
 # This version's names and arguments of the methods below.
 _Face = adapter().HandlerFace
@@ -43,54 +42,79 @@ class FeedbackHandler(_Face, PPHandler):  # type: ignore[valid-type,misc]
         depth = len(stock.queue) or dist.get_world_size(stock.broadcast_group)
         handler.ring = FeedbackRing(depth=depth, max_num_reqs=max_num_reqs)
         handler.num_received = 0
-        handler._pending = {}
+        handler._slots = deque()
+        if not handler.is_last_rank:
+            handler._slots.extend(
+                ReceiveSlot(
+                    max_num_reqs,
+                    handler.max_sample_len,
+                    handler.num_speculative_steps,
+                    handler.device,
+                )
+                for _ in range(depth + 1)
+            )
         handler._unchecked = deque()
+        handler._checked = []
         handler._sending = deque()
         handler._is_sent = False
         # On CPU a blocking broadcast would make the stages take turns; on a GPU the
         # call only enqueues on the side stream.
-        handler._async_op = handler.device.type == "cpu"
+        handler._on_host = handler.device.type == "cpu"
+        handler._broadcast = partial(
+            dist.broadcast,
+            src=handler.last_rank,
+            group=handler.broadcast_group,
+            async_op=handler._on_host,
+        )
         return handler
 
-    _pending: dict[int, PendingFeedback]
-    _unchecked: deque[PendingFeedback]  # consumed, the header not yet on the host
+    # The present step's first, then the one that is due; none on the last stage.
+    _slots: deque[ReceiveSlot]
+    _unchecked: deque[HeaderArrival]  # consumed, the header not yet on the host
+    _checked: list[HeaderArrival]  # free to be used again
     _sending: deque[tuple[Any, torch.Tensor]]
-    _async_op: bool
+    _on_host: bool
+    _broadcast: Callable[[torch.Tensor], Any]
     _is_sent: bool
 
     def on_req_idx_freed(self, req_idx: int) -> None:
         """A slot was freed: feedback on its way to it is for nobody."""
         self.ring.free_slot(req_idx)
 
-    def consume_due(
-        self,
-    ) -> tuple[PendingFeedback, torch.Tensor, NDArray[np.int64]] | None:
+    def consume_due(self) -> ReceiveSlot | None:
         """Begin a step and consume the feedback that is due at it.
 
         Returns:
-            The feedback, and its requests' slots int64 ``[num_reqs]`` on the device and
-            on the host, -1 for requests left out. None when no request needs an update.
+            The feedback; its ``idx_mapping`` is -1 for requests left out. None when no
+            request needs an update.
 
         Raises:
             FeedbackOrderError: the feedback is that of another step or other requests.
         """
-        step = self.ring.begin_step()
-        if self.is_last_rank:
+        slots = self._slots
+        if not slots:  # the last stage
+            self.ring.begin_step()
             return None
-        pending = self._pending.pop(step - self.ring.depth, None)
-        if pending is not None:
-            pending.wait()
-            self._unchecked.append(pending)
-        self._check_arrived()
-        if pending is not None:
-            self.ring.mark_ready(pending.step)
-        consumed, idx_mapping_np = self.ring.consume()
-        if pending is None or consumed in (Consumed.nothing, Consumed.none):
+        slots.rotate(-1)
+        due = slots[1]
+        num_reqs = due.num_reqs
+        if num_reqs:
+            if due.works:
+                due.wait()
+            if not self._on_host:
+                self._await_on_device(due)
+        num_kept = self.ring.advance(num_reqs > 0, due.header_np, due.kept_np)
+        due.num_reqs = 0
+        if num_kept == 0:
             return None
-        idx_mapping = pending.idx_mapping
-        if consumed is Consumed.filtered:
-            idx_mapping = async_tensor_h2d(idx_mapping_np, device=self.device)
-        return pending, idx_mapping, idx_mapping_np
+        if num_kept < num_reqs:
+            kept = due.posted.kept_idx_mapping
+            due.idx_mapping = (
+                kept
+                if self._on_host
+                else async_tensor_h2d(kept.numpy(), device=self.device)
+            )
+        return due
 
     def post_receive(self, input_batch: InputBatch, with_drafts: bool) -> bool:
         """Post the receive of this step's tokens, and of its drafts.
@@ -98,31 +122,25 @@ class FeedbackHandler(_Face, PPHandler):  # type: ignore[valid-type,misc]
         Returns:
             Whether every request of the batch needs its token.
         """
-        assert not self.is_last_rank
-        need_sampled = self._need_sampled(input_batch)
-        if need_sampled is None:
+        num_needed = self.ring.post_batch(
+            input_batch.num_scheduled_tokens,
+            input_batch.is_prefilling_np,
+            input_batch.num_computed_tokens_np,
+            input_batch.prefill_len_np,
+            input_batch.idx_mapping_np,
+            input_batch.max_seq_len_np,
+        )
+        if num_needed == 0:
             return False
-        self.ring.post(input_batch.idx_mapping_np, need_sampled)
-        with torch.cuda.stream(self.broadcast_stream):
-            self.broadcast_stream.wait_stream(self._current_stream())
-            message = self._new_message(input_batch.num_reqs)
-            works = [self._broadcast(message.packed)]
-            drafts = None
-            if with_drafts:
-                drafts = self._receive_drafts(input_batch.num_reqs, works)
-            received = PendingFeedback(
-                step=self.ring.step,
-                digest=self._digest(input_batch),
-                message=message,
-                idx_mapping=input_batch.idx_mapping,
-                idx_mapping_np=input_batch.idx_mapping_np,
-                works=works,
-                draft_tokens=drafts,
-            )
-            received.record(self.broadcast_stream, self._current_stream())
-        self._pending[self.ring.step] = received
+        num_reqs = input_batch.num_reqs
+        slot = self._slots[0]
+        slot.begin(num_reqs, input_batch.idx_mapping, with_drafts)
+        if self._on_host:
+            self._receive_into(slot)
+        else:
+            self._receive_on_stream(slot, input_batch)
         self.num_received += 1
-        return bool(need_sampled.all())
+        return bool(num_needed == num_reqs)
 
     def broadcast(
         self,
@@ -169,34 +187,53 @@ class FeedbackHandler(_Face, PPHandler):  # type: ignore[valid-type,misc]
 
     def close(self) -> None:
         """Forget what is on its way; nobody will consume it."""
-        for step in self._pending:
+        for step in range(max(0, self.ring.step - self.ring.depth), self.ring.step + 1):
             self.ring.drop(step)
-        self._pending.clear()
+        for slot in self._slots:
+            slot.num_reqs = 0
+            slot.works.clear()
         self._unchecked.clear()
         self._sending.clear()
+
+    def _receive_into(self, slot: ReceiveSlot) -> None:
+        work = self._broadcast(slot.posted.message.packed)
+        if work is not None:
+            slot.works.append(work)
+        if slot.with_drafts:
+            work = self._broadcast(slot.posted.draft_tokens)
+            if work is not None:
+                slot.works.append(work)
+
+    def _receive_on_stream(self, slot: ReceiveSlot, input_batch: InputBatch) -> None:
+        """Post on the side stream, and let the header follow to the host."""
+        arrival = self._checked.pop() if self._checked else HeaderArrival()
+        step = self.ring.step
+        with torch.cuda.stream(self.broadcast_stream):
+            self.broadcast_stream.wait_stream(self._current_stream())
+            self._receive_into(slot)
+            arrival.begin(
+                slot.posted.message.header,
+                self.broadcast_stream,
+                (step, self.ring.posted_digest(step)),
+                input_batch.idx_mapping_np,
+            )
+        slot.arrival = arrival
+
+    def _await_on_device(self, due: ReceiveSlot) -> None:
+        """Make the main stream wait; check the headers that are on the host by now."""
+        assert due.arrival is not None
+        self._current_stream().wait_event(due.arrival.event)
+        self._unchecked.append(due.arrival)
+        due.arrival = None
+        self._check_arrived()
 
     def _check_arrived(self) -> None:
         """Check the headers that are on the host, in order; the others a step later."""
         while self._unchecked and self._unchecked[0].check():
-            self._unchecked.popleft()
-
-    def _receive_drafts(self, num_reqs: int, works: list[Any]) -> torch.Tensor:
-        drafts = torch.empty(
-            num_reqs, self.num_speculative_steps, dtype=torch.int64, device=self.device
-        )
-        works.append(self._broadcast(drafts))
-        return drafts
+            self._checked.append(self._unchecked.popleft())
 
     def _new_message(self, num_reqs: int) -> FeedbackMessage:
         return FeedbackMessage.empty(num_reqs, self.max_sample_len, self.device)
-
-    def _broadcast(self, tensor: torch.Tensor) -> Any:
-        return dist.broadcast(
-            tensor,
-            src=self.last_rank,
-            group=self.broadcast_group,
-            async_op=self._async_op,
-        )
 
     def _send(self, tensor: torch.Tensor) -> None:
         work = self._broadcast(tensor)

@@ -121,10 +121,16 @@ class FeedbackRing:
     def digest(self, slots: Sequence[int], num_scheduled_tokens: Sequence[int]) -> int:
         """FNV-1a over slot, frees and tokens of each request; MurmurHash3's fmix64."""
         mask = (1 << 64) - 1
-        value = 0xCBF29CE484222325
-        for slot, count in zip(slots, num_scheduled_tokens, strict=True):
-            for word in (slot, self.frees[slot], count % (1 << 32)):
-                value = ((value ^ word) * 0x100000001B3) & mask
+        offset, prime = 0xCBF29CE484222325, 0x100000001B3
+        lanes = [offset] * 4
+        requests = zip(slots, num_scheduled_tokens, strict=True)
+        for i, (slot, count) in enumerate(requests):
+            word = slot ^ (self.frees[slot] % (1 << 32) << 32)
+            word ^= count % (1 << 32) * 0x9E3779B97F4A7C15 & mask
+            lanes[i % 4] = ((lanes[i % 4] ^ word) * prime) & mask
+        value = offset
+        for lane in lanes:
+            value = ((value ^ lane) * prime) & mask
         for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53, 1):
             value = ((value ^ (value >> 33)) * factor) & mask
         return value - (1 << 64) if value >> 63 else value

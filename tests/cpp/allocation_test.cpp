@@ -116,6 +116,15 @@ TEST(Allocation, NoneInFeedback) {
               }),
               0U);
   }
+  FeedbackRing other(2, 64);
+  for (const auto& batch : batches) {
+    EXPECT_EQ(allocations_of([&] {
+                const bool is_due = other.state(other.step() - 1) == EntryState::posted;
+                other.advance(is_due, {}, consumed);
+                other.post_batch(batch.view(), {});
+              }),
+              0U);
+  }
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ ROOM_OF_SOURCE = {
     "arena_ring": "tables",
     "selected": "tables",
     "balancer": "plan",
+    "feedback_requests": "feedback",
     "partition": "plan",
     "partition_balanced": "plan",
     "partition_dual_chunk_swap": "plan",

@@ -37,13 +37,12 @@ class HandlerFace:
         self: Any, draft_tokens_to_update: torch.Tensor | None = None
     ) -> dict[str, torch.Tensor] | None:
         """Begin a step and consume the feedback that is due; see ``consume_due``."""
-        consumed = self.consume_due()
-        if consumed is None:
+        due = self.consume_due()
+        if due is None:
             return None
-        pending, idx_mapping, idx_mapping_np = consumed
-        if pending.draft_tokens is not None and draft_tokens_to_update is not None:
-            pending.update_drafts(draft_tokens_to_update, idx_mapping_np)
-        return {**pending.message.outputs(), "idx_mapping": idx_mapping}
+        if due.with_drafts and draft_tokens_to_update is not None:
+            due.update_drafts(draft_tokens_to_update)
+        return {**due.posted.outputs, "idx_mapping": due.idx_mapping}
 
     def receive(self: Any, input_batch: Any) -> bool:
         """Post the receive of this step's tokens; see ``post_receive``."""

@@ -43,14 +43,13 @@ class HandlerFace:
 
     def get_prev_sampled_outputs(self: Any) -> dict[str, Any] | None:
         """Begin a step and consume the feedback that is due; see ``consume_due``."""
-        consumed = self.consume_due()
-        if consumed is None:
+        due = self.consume_due()
+        if due is None:
             return None
-        pending, idx_mapping, _ = consumed
         return {
-            **pending.message.outputs(),
-            "idx_mapping": idx_mapping,
-            "draft_tokens": pending.draft_tokens,
+            **due.posted.outputs,
+            "idx_mapping": due.idx_mapping,
+            "draft_tokens": due.posted.draft_tokens if due.with_drafts else None,
         }
 
     def receive(self: Any, input_batch: Any, recv_drafts: bool) -> bool:
