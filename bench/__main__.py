@@ -15,7 +15,16 @@ from bench.machine import Machine
 from bench.report import Measured, Results
 
 # In the order of the page: each a module of this folder with ``measure()``.
-SECTIONS = ["core", "scaling", "step", "feedback", "memory", "restore", "balance"]
+SECTIONS = [
+    "core",
+    "scaling",
+    "step",
+    "feedback",
+    "memory",
+    "restore",
+    "balance",
+    "kernels",
+]
 
 
 def main(
