@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/arrays.h"
+#include "kernels/logits.h"
 
 namespace pyvllm_pp::kernels {
 
@@ -22,6 +23,17 @@ Ints ints(std::vector<T>& values) {
 template <typename T>
 IntRows rows(std::vector<T>& values, std::int64_t stride) {
   return {.flat = ints(values), .stride = stride};
+}
+
+using Floats = std::vector<float>;
+
+/// Rows of `vocab_size` logits, one behind the other.
+inline Logits logits_of(Floats& values, std::int64_t vocab_size) {
+  return {.data = values.data(),
+          .type = ElementType::float32,
+          .size = size_of(values),
+          .stride = vocab_size,
+          .vocab_size = vocab_size};
 }
 
 /// Expects `call` to throw `std::invalid_argument` with `text` in its message.
