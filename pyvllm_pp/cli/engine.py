@@ -140,6 +140,8 @@ class _Engine:
         self._run, self._directory = run, directory
         (directory / child.REQUEST).write_text(run.model_dump_json())
         env = {**_ENV, **os.environ, "TMPDIR": str(directory), **run.env}
+        # Read from the first moment on, whenever the engine comes to open it.
+        (directory / _LOG).touch()
         self._process = launch(directory, env, directory / _LOG)
         self._begin = time.monotonic()
         self._workers: dict[int, Process] = {}

@@ -43,6 +43,20 @@ def test_switched_off_leaves_vllm_as_it_was() -> None:
     assert python(HAS_TRITON, PYVLLM_PP="0") == "False"
 
 
+V1_KERNELS = (
+    "import sys; from vllm.platforms import current_platform as p; "
+    "p.register_triton_kernel_overrides(); "
+    "from vllm.v1.worker.block_table import ComputeSlotMappingKernel as k; "
+    "print(type(k.kernel).__name__, sorted(name for name, module in "
+    "sys.modules.items() if name.startswith('vllm') "
+    "and vars(module).get('HAS_TRITON') is False))"
+)
+
+
+def test_native_kernels_of_v1_stay_and_no_module_misses_triton() -> None:
+    assert python(V1_KERNELS) == "KernelOverride []"
+
+
 ENTRY = (
     "import json, os, sys; import triton.backends as b; "
     "print(json.dumps([b.backends['cpu'].driver.is_active(), "

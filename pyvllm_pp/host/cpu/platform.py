@@ -1,5 +1,6 @@
 """The CPU platform: vLLM's own, with what PP and PCP for MLA models need on CPU."""
 
+import importlib
 import os
 from typing import Any
 
@@ -57,12 +58,21 @@ class PipelineCpuPlatform(CpuPlatform):
         """Keep vLLM's native forms of the V1 runner's kernels.
 
         It leaves them out when Triton counts as present, which our `cpu` entry brings
-        about; the interpreter would run them instead.
+        about; the interpreter would run them instead. The registration itself imports
+        modules, which have to see that Triton is there; so it waits for the end of the
+        block.
         """
         from vllm import triton_utils
+        from vllm.triton_utils import dispatcher
 
-        with replaced_global(triton_utils, "HAS_TRITON", False):
+        importlib.import_module("vllm.utils.cpu_triton_utils")
+        kernels: dict[str, Any] = {}
+        with (
+            replaced_global(triton_utils, "HAS_TRITON", False),
+            replaced_global(dispatcher, "register_kernels", kernels.update),
+        ):
             super().register_triton_kernel_overrides()
+        dispatcher.register_kernels(kernels)
 
 
 def _choose_model_runner(*, v2: bool) -> None:
