@@ -86,6 +86,17 @@ class TableWriter:
     ) -> tuple[
         bool, int, int, int, int, tuple[int, ...], _DeviceSizes, _HostTables
     ]: ...
+    def write_local(
+        self,
+        plan: Plan,
+        input_ids: NDArray[np.int32],
+        positions: NDArray[np.int64],
+        local_input_ids: NDArray[np.int32],
+        local_positions: NDArray[np.int64],
+        is_padding: NDArray[np.uint8],
+        seq_lens: NDArray[np.int32],
+        query_start_loc: NDArray[np.int32],
+    ) -> None: ...
 
 class ArenaRing:
     def __init__(self, arenas: list[NDArray[np.uint8]]) -> None: ...

@@ -28,6 +28,8 @@ __all__ = [
     "ArenaRing",
     "DeviceSizes",
     "HostTables",
+    "LocalRows",
+    "LocalTokens",
     "StepTables",
     "TableWriter",
     "device_arena_bytes",
@@ -92,6 +94,7 @@ class TableWriter:
 
     def __init__(self, config: PlanConfig, rank: int) -> None:
         self._writer = _core.TableWriter(config, rank)
+        self._written: _core.Plan | None = None
 
     def write(
         self,
@@ -132,8 +135,51 @@ class TableWriter:
             device_arena=device_arena,
             reuse=reuse,
         )
+        self._written = plan
         *_, device, host = written
         return StepTables(*written[:6], DeviceSizes(*device), HostTables(*host))
+
+    def write_local(
+        self,
+        input_ids: Int32Array,
+        positions: Int64Array,
+        tokens: "LocalTokens",
+        rows: "LocalRows",
+        query_start_loc: Int32Array,
+    ) -> None:
+        """Gather this rank's tokens of the step written last, on the host.
+
+        Args:
+            input_ids: the global batch's, ``[num_tokens]`` or longer.
+            positions: the same of their positions.
+            tokens: where this rank's go, padded with zeros.
+            rows: where its rows' sequence lengths go.
+            query_start_loc: int32 ``[padded_num_reqs + 1]`` or longer, padded with its
+                last value.
+
+        Raises:
+            TypeError: an array has another dtype.
+            ValueError: no step was written, or an array's length is not the step's.
+        """
+        if self._written is None:
+            raise ValueError("[tables] no step was written, expected write first")
+        self._writer.write_local(
+            self._written, input_ids, positions, *tokens, *rows, query_start_loc
+        )
+
+
+class LocalTokens(NamedTuple):
+    """Host buffers of a rank's tokens."""
+
+    input_ids: Int32Array  # [padded_num_tokens]
+    positions: Int64Array  # [padded_num_tokens]
+    is_padding: NDArray[np.uint8]  # [padded_num_tokens] 0 or 1
+
+
+class LocalRows(NamedTuple):
+    """Host buffers of a rank's rows."""
+
+    seq_lens: Int32Array  # [padded_num_reqs]
 
 
 class DeviceTables(NamedTuple):

@@ -60,16 +60,29 @@ py::tuple write(TableWriter& writer, const Plan& plan, const py::array& num_sche
   {
     // The arguments and `memory` hold every array; nothing here touches Python.
     const py::gil_scoped_release release;
-    is_new = !reuse || !writer.is_current(plan, batch, sizes);
-    if (is_new) {
-      writer.write(plan, batch, sizes, arena, host_memory);
+    if (reuse) {
+      is_new = writer.update(plan, batch, sizes, arena, host_memory);
     } else {
-      writer.write_host(plan, batch, sizes, host_memory);
+      writer.write(plan, batch, sizes, arena, host_memory);
     }
   }
   return py::make_tuple(is_new, sizes.num_local_reqs, sizes.num_local_tokens, sizes.padded_num_reqs,
                         sizes.padded_num_tokens, as_tuple(writer.num_selected_rows()),
                         device_sizes(writer.device()), host_tuple(writer.host(), memory));
+}
+
+void write_local(const TableWriter& writer, const Plan& plan, const py::array& input_ids,
+                 const py::array& positions, py::array local_input_ids, py::array local_positions,
+                 py::array is_padding, py::array seq_lens, py::array query_start_loc) {
+  const LocalTokens local{
+      .input_ids = as_writable_span<std::int32_t>(kRoom, "local input_ids", local_input_ids),
+      .positions = as_writable_span<std::int64_t>(kRoom, "local positions", local_positions),
+      .is_padding = as_writable_span<std::uint8_t>(kRoom, "local is_padding", is_padding),
+      .seq_lens = as_writable_span<std::int32_t>(kRoom, "local seq_lens", seq_lens),
+      .query_start_loc =
+          as_writable_span<std::int32_t>(kRoom, "local query_start_loc", query_start_loc)};
+  writer.write_local(plan, as_span<std::int32_t>(kRoom, "input_ids", input_ids),
+                     as_span<std::int64_t>(kRoom, "positions", positions), local);
 }
 
 ArenaRing ring_over(const std::vector<py::array>& buffers) {
@@ -110,7 +123,10 @@ void bind_tables(py::module_& module) {
       .def("write", &write, py::kw_only(), py::arg("plan"), py::arg("num_scheduled_tokens"),
            py::arg("is_prefilling"), py::arg("query_start_loc"), py::arg("num_computed_tokens"),
            py::arg("prefill_len"), py::arg("idx_mapping"), py::arg("padded_num_tokens"),
-           py::arg("padded_num_reqs"), py::arg("device_arena"), py::arg("reuse"));
+           py::arg("padded_num_reqs"), py::arg("device_arena"), py::arg("reuse"))
+      .def("write_local", &write_local, py::arg("plan"), py::arg("input_ids"), py::arg("positions"),
+           py::arg("local_input_ids"), py::arg("local_positions"), py::arg("is_padding"),
+           py::arg("seq_lens"), py::arg("query_start_loc"));
 
   py::class_<BufferRing>(module, "ArenaRing")
       .def(py::init<std::vector<py::array>>(), py::arg("arenas"))

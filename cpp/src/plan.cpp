@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <limits>
 
 #include "balancer.h"
@@ -50,9 +51,12 @@ bool Plan::is_replicated(std::int32_t req_idx) const {
 }
 
 bool Plan::is_made_from(const ScheduledView& scheduled) const {
+  // Flags as bytes, so that both comparisons are of memory.
+  const auto flags = std::as_bytes(scheduled.is_prefilling);
   return revision_ != 0 &&
          std::ranges::equal(scheduled.num_scheduled_tokens, num_scheduled_tokens_) &&
-         std::ranges::equal(scheduled.is_prefilling, is_prefilling_);
+         flags.size() == is_prefilling_.size() &&
+         (flags.empty() || std::memcmp(flags.data(), is_prefilling_.data(), flags.size()) == 0);
 }
 
 void check_config(const PlanConfig& config) {

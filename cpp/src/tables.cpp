@@ -162,8 +162,13 @@ std::span<const RankSegment> TableWriter::rows(const Plan& plan) const {
 
 bool TableWriter::is_current(const Plan& plan, const BatchView& batch,
                              const TableSizes& sizes) const {
-  if (written_revision_ == 0 || plan.revision() != written_revision_ || sizes != written_sizes_ ||
-      !plan.is_made_from(batch.scheduled) || batch.idx_mapping.size() != index(plan.num_reqs())) {
+  return plan.is_made_from(batch.scheduled) && batch.idx_mapping.size() == index(plan.num_reqs()) &&
+         is_written(plan, batch, sizes);
+}
+
+bool TableWriter::is_written(const Plan& plan, const BatchView& batch,
+                             const TableSizes& sizes) const {
+  if (written_revision_ == 0 || plan.revision() != written_revision_ || sizes != written_sizes_) {
     return false;
   }
   return std::ranges::equal(rows(plan), written_idx_mapping_,
@@ -175,6 +180,32 @@ bool TableWriter::is_current(const Plan& plan, const BatchView& batch,
 void TableWriter::write(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
                         std::span<std::byte> device_arena, std::span<std::byte> host_memory) {
   check(plan, batch, sizes);
+  write_all(plan, batch, sizes, device_arena, host_memory);
+}
+
+void TableWriter::write_host(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
+                             std::span<std::byte> host_memory) {
+  check(plan, batch, sizes);
+  if (!is_written(plan, batch, sizes)) {
+    fail(kRoom, "the device tables are of another step, expected those of this plan (revision ",
+         plan.revision(), ", written ", written_revision_, ")");
+  }
+  write_host_only(plan, batch, sizes, host_memory);
+}
+
+bool TableWriter::update(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
+                         std::span<std::byte> device_arena, std::span<std::byte> host_memory) {
+  check(plan, batch, sizes);
+  if (is_written(plan, batch, sizes)) {
+    write_host_only(plan, batch, sizes, host_memory);
+    return false;
+  }
+  write_all(plan, batch, sizes, device_arena, host_memory);
+  return true;
+}
+
+void TableWriter::write_all(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
+                            std::span<std::byte> device_arena, std::span<std::byte> host_memory) {
   check_memory("device arena", device_arena, device_bytes(plan, sizes));
   check_memory("host memory", host_memory, host_bytes(sizes));
   cut_device(plan, sizes, device_arena);
@@ -188,13 +219,8 @@ void TableWriter::write(const Plan& plan, const BatchView& batch, const TableSiz
   written_idx_mapping_.assign(host_.idx_mapping.begin(), host_.idx_mapping.end());
 }
 
-void TableWriter::write_host(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
-                             std::span<std::byte> host_memory) {
-  check(plan, batch, sizes);
-  if (!is_current(plan, batch, sizes)) {
-    fail(kRoom, "the device tables are of another step, expected those of this plan (revision ",
-         plan.revision(), ", written ", written_revision_, ")");
-  }
+void TableWriter::write_host_only(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
+                                  std::span<std::byte> host_memory) {
   check_memory("host memory", host_memory, host_bytes(sizes));
   cut_host(sizes, host_memory);
   write_host_rows(plan, batch);

@@ -13,7 +13,7 @@ from vllm.v1.worker.gpu.pcp_manager import PCPManager
 
 from pyvllm_pp.batch import Batch
 from pyvllm_pp.host.compat import adapter
-from pyvllm_pp.host.local_views import LocalViews, changed
+from pyvllm_pp.host.local_views import LocalViews, changed, picker
 from pyvllm_pp.host.restore import (
     Readers,
     RestoreCounts,
@@ -121,12 +121,13 @@ class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
             self._device_tables = self._staging.commit(tables.device_sizes)
             self._selection = self._new_selection(tables, self._device_tables)
             self._cut_own_rows(tables.padded_num_tokens, self._device_tables)
+            self._pick_req_ids = picker(tables.host.req_idx.tolist())
         device_tables = self._device_tables
         self._global_batch = input_batch
         self._hidden_restore_idx = device_tables.hidden_restore_idx
         self._padded_gather_idx = device_tables.padded_gather_idx
         self._gathered_kv_write_mask = device_tables.gathered_kv_write_mask
-        self._gather_tokens(input_batch, tables)
+        self._gather_tokens(input_batch, tables, device_tables)
         self._local_batch = self._local_view(input_batch, tables, device_tables)
         return self._local_batch
 
@@ -207,10 +208,26 @@ class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
         self._local_gather_idx = device.padded_gather_idx[own]
         self._local_is_padding = device.gathered_is_padding[own]
 
-    def _gather_tokens(self, input_batch: InputBatch, tables: StepTables) -> None:
-        """Bring this rank's token ids and positions into the captured buffers."""
+    def _gather_tokens(
+        self, input_batch: InputBatch, tables: StepTables, device_tables: DeviceTables
+    ) -> None:
+        """Bring this rank's tokens and the lengths of its rows into captured buffers.
+
+        One call of the core where the tensors are the host's, otherwise operations of
+        the device.
+        """
         num_tokens, padded = tables.num_local_tokens, tables.padded_num_tokens
         views = self._views.tokens(padded)
+        rows = self._views.rows(tables.padded_num_reqs)
+        if views.host is not None and rows.host is not None:
+            self._writer.write_local(
+                input_batch.input_ids.numpy(),
+                input_batch.positions.numpy(),
+                views.host,
+                rows.host,
+                self._views.query_start_loc_np,
+            )
+            return
         gather_idx = self._local_gather_idx
         torch.index_select(input_batch.input_ids, 0, gather_idx, out=views.input_ids)
         # Positions come from the device: after a rejected draft the host's lag behind.
@@ -219,6 +236,8 @@ class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
         if padded > num_tokens:
             views.input_ids[num_tokens:].zero_()
             views.positions[num_tokens:].zero_()
+        self.input_buffers.query_start_loc.copy_(device_tables.query_start_loc)
+        self._write_seq_lens(rows.seq_lens, device_tables.logits_indices, tables)
 
     def _local_view(
         self, input_batch: InputBatch, tables: StepTables, device_tables: DeviceTables
@@ -226,13 +245,11 @@ class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
         host, num_reqs = tables.host, tables.num_local_reqs
         tokens = self._views.tokens(tables.padded_num_tokens)
         rows = self._views.rows(tables.padded_num_reqs)
-        self.input_buffers.query_start_loc.copy_(device_tables.query_start_loc)
-        self._write_seq_lens(rows.seq_lens, device_tables.logits_indices, tables)
         has_prefill = 1 in host.is_prefilling.tobytes()
 
         return changed(
             input_batch,
-            req_ids=list(map(input_batch.req_ids.__getitem__, host.req_idx.tolist())),
+            req_ids=self._pick_req_ids(input_batch.req_ids),
             num_reqs=num_reqs,
             num_reqs_after_padding=tables.padded_num_reqs,
             idx_mapping=device_tables.idx_mapping,

@@ -258,5 +258,90 @@ TEST(BadInput, OfTheWritersConfiguration) {
             "[plan] max_num_reqs is -1, expected 1 or more");
 }
 
+/// Buffers of one step's local tokens, full of what no step writes.
+struct LocalMemory {
+  explicit LocalMemory(const TableSizes& sizes)
+      : input_ids(testing::index(sizes.padded_num_tokens), -7),
+        positions(testing::index(sizes.padded_num_tokens), -7),
+        is_padding(testing::index(sizes.padded_num_tokens), 7),
+        seq_lens(testing::index(sizes.padded_num_reqs), -7),
+        query_start_loc(testing::index(sizes.padded_num_reqs) + 3, -7) {}
+
+  [[nodiscard]] LocalTokens view() {
+    return {.input_ids = input_ids,
+            .positions = positions,
+            .is_padding = is_padding,
+            .seq_lens = seq_lens,
+            .query_start_loc = query_start_loc};
+  }
+
+  std::vector<std::int32_t> input_ids;
+  std::vector<std::int64_t> positions;
+  std::vector<std::uint8_t> is_padding;
+  std::vector<std::int32_t> seq_lens;
+  std::vector<std::int32_t> query_start_loc;
+};
+
+TEST(LocalTokens, AreTheRowsOfTheGatherIndex) {
+  // Rank 0 of 2: decode 9, and chunks 0 and 3 of the prompt's four.
+  const OwnedBatch batch({decode(9), prompt(7), decode(30)});
+  const std::vector<std::int32_t> ids{50, 60, 61, 62, 63, 64, 65, 66, 70};
+  const std::vector<std::int64_t> positions{9, 0, 1, 2, 3, 4, 5, 6, 30};
+  RankStep step(pcp(2));
+  const auto& plan = step.run(batch, {.num_tokens = 6});
+  const auto sizes = step.writer.sizes(plan, {.num_tokens = 6});
+  LocalMemory memory(sizes);
+  step.writer.write_local(plan, ids, positions, memory.view());
+  EXPECT_EQ(memory.input_ids, (std::vector<std::int32_t>{50, 60, 61, 66, 0, 0}));
+  EXPECT_EQ(memory.positions, (std::vector<std::int64_t>{9, 0, 1, 6, 0, 0}));
+  EXPECT_EQ(memory.is_padding, (std::vector<std::uint8_t>{0, 0, 0, 0, 1, 1}));
+  EXPECT_EQ(memory.seq_lens, (std::vector<std::int32_t>{10, 2, 7}));
+  EXPECT_EQ(memory.query_start_loc, (std::vector<std::int32_t>{0, 1, 3, 4, 4, 4}));
+}
+
+TEST(LocalTokens, AnIdleRankHasPaddingAlone) {
+  const OwnedBatch batch({decode(9)});
+  RankStep step(pcp(2), 1);
+  const auto& plan = step.run(batch);
+  LocalMemory memory(step.writer.sizes(plan, {}));
+  step.writer.write_local(plan, std::vector{50}, std::vector<std::int64_t>{9}, memory.view());
+  EXPECT_EQ(memory.input_ids, (std::vector<std::int32_t>{0}));
+  EXPECT_EQ(memory.is_padding, (std::vector<std::uint8_t>{1}));
+  EXPECT_EQ(memory.seq_lens, (std::vector<std::int32_t>{0}));
+  EXPECT_EQ(memory.query_start_loc, (std::vector<std::int32_t>{0, 0, 0, 0}));
+}
+
+TEST(LocalTokens, SizesAndStepAreChecked) {
+  const OwnedBatch batch({decode(9), decode(3)});
+  RankStep step(pcp(2));
+  const auto& plan = step.planner.plan(batch.scheduled());
+  LocalMemory memory(step.writer.sizes(plan, {}));
+  const std::vector<std::int32_t> ids{50, 60};
+  const std::vector<std::int64_t> positions{9, 3};
+  const auto write = [&] { step.writer.write_local(plan, ids, positions, memory.view()); };
+  EXPECT_NE(invalid(write).find("the tables are of another step"), std::string::npos);
+  step.run(batch);
+  EXPECT_EQ(
+      invalid([&] { step.writer.write_local(plan, std::vector{50}, positions, memory.view()); }),
+      "[tables] input_ids has 1 entries, expected at least 2");
+  memory.seq_lens.resize(4);
+  EXPECT_EQ(invalid(write), "[tables] local seq_lens has 4 entries, expected 1");
+  EXPECT_EQ(memory.input_ids, (std::vector<std::int32_t>{-7}));
+}
+
+TEST(Reuse, UpdateWritesTheDeviceTablesOnlyWhereTheyAreStale) {
+  RankStep step(pcp(2));
+  const auto update = [&step](const OwnedBatch& batch) {
+    const auto& plan = step.planner.plan(batch.scheduled());
+    return step.writer.update(plan, batch.view(), step.writer.sizes(plan, {}),
+                              step.device_arena.span(), step.host_memory.span());
+  };
+  EXPECT_TRUE(update(OwnedBatch(kBase)));
+  EXPECT_FALSE(update(OwnedBatch(kBase)));
+  EXPECT_FALSE(update(OwnedBatch({decode(10), chunk(7, 8, 20), decode(31)})));
+  EXPECT_EQ(step.host().start_pos[0], 10);
+  EXPECT_TRUE(update(OwnedBatch({decode(10), decode(31)})));
+}
+
 }  // namespace
 }  // namespace pyvllm_pp

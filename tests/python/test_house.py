@@ -29,6 +29,7 @@ ROOM_OF_SOURCE = {
     "selected": "tables",
     "balancer": "plan",
     "feedback_requests": "feedback",
+    "local_tokens": "tables",
     "partition": "plan",
     "partition_balanced": "plan",
     "partition_dual_chunk_swap": "plan",

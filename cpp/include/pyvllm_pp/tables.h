@@ -51,6 +51,15 @@ struct HostTables {
   std::size_t num_bytes = 0;                            // used bytes of the memory, from its first
 };
 
+/// A rank's tokens of a step, in the host buffers that the forward reads.
+struct LocalTokens {
+  std::span<std::int32_t> input_ids;        // [padded_num_tokens], 0 in padding
+  std::span<std::int64_t> positions;        // [padded_num_tokens], 0 in padding
+  std::span<std::uint8_t> is_padding;       // [padded_num_tokens] 0 or 1
+  std::span<std::int32_t> seq_lens;         // [padded_num_reqs] last position plus one
+  std::span<std::int32_t> query_start_loc;  // [padded_num_reqs + 1] or longer
+};
+
 /// Sizes of one rank's step, known before anything is written.
 struct TableSizes {
   friend bool operator==(const TableSizes&, const TableSizes&) = default;
@@ -103,6 +112,17 @@ class TableWriter {
   void write_host(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
                   std::span<std::byte> host_memory);
 
+  /// Writes the host tables, and the device tables too unless those written last are current.
+  /// Returns whether it wrote the device tables. Throws as `write`.
+  bool update(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
+              std::span<std::byte> device_arena, std::span<std::byte> host_memory);
+
+  /// Gathers this rank's tokens of the step written last, where tensors are on the host.
+  /// Throws `std::invalid_argument` before the first write when the plan is another step's, the
+  /// batch has fewer tokens than the plan, or `local` has other sizes than the step.
+  void write_local(const Plan& plan, std::span<const std::int32_t> input_ids,
+                   std::span<const std::int64_t> positions, const LocalTokens& local) const;
+
   [[nodiscard]] const DeviceTables& device() const { return device_; }
   [[nodiscard]] const HostTables& host() const { return host_; }
   /// [pcp_size] rows that each rank packs, for the device tables written last. A row of a
@@ -113,6 +133,12 @@ class TableWriter {
   [[nodiscard]] std::int32_t rank() const { return rank_; }
 
  private:
+  void write_all(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
+                 std::span<std::byte> device_arena, std::span<std::byte> host_memory);
+  void write_host_only(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
+                       std::span<std::byte> host_memory);
+  [[nodiscard]] bool is_written(const Plan& plan, const BatchView& batch,
+                                const TableSizes& sizes) const;
   void write_gathered(const Plan& plan, std::int32_t padded_num_tokens);
   void write_selected(const Plan& plan, const BatchView& batch);
   void write_host_rows(const Plan& plan, const BatchView& batch);
