@@ -21,6 +21,7 @@ SECTIONS = [
     "step",
     "feedback",
     "memory",
+    "engine",
     "restore",
     "balance",
     "kernels",

@@ -6,23 +6,20 @@ is measured.
 
 import statistics
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from bench.engine import check_us
 from bench.report import ROOT
 from bench.section import Section, Table, Target
 from bench.workers import HANDLERS
 from pyvllm_pp.cli.engine import run_engine
 from pyvllm_pp.cli.model import ModelSpec, make_model
 from pyvllm_pp.cli.runs import Call, CallResult, EngineResult, EngineRun
-from pyvllm_pp.feedback import FeedbackRing, check_header
-from pyvllm_pp.host.message import FeedbackMessage
 
 PLOT = "overlap.svg"
 _NUM_REQS = 64
@@ -63,7 +60,7 @@ def measure() -> Section:
     speeds = {name: _throughput(run) for name, run in runs.items()}
     _plot(runs["PP2"])
     step_us = _step_us(runs["PP2"])
-    check_us = _check_us()
+    check = check_us(_NUM_REQS // 2)
     return Section(
         title="Feedback that does not block",
         parts=[
@@ -80,7 +77,7 @@ def measure() -> Section:
             "stages could do at the same time they do in turn there.",
             f"![What both stages do over {_NUM_STEPS_SHOWN} steps]({PLOT})",
             f"Each feedback is checked: both digests, the header and its comparison "
-            f"take {check_us:.1f} microseconds of a step of {step_us:,.0f} at PP2.",
+            f"take {check:.1f} microseconds of a step of {step_us:,.0f} at PP2.",
         ],
         targets=[
             Target(
@@ -88,7 +85,7 @@ def measure() -> Section:
             ),
             Target(
                 what="check of a feedback, share of a step",
-                value=100 * check_us / step_us,
+                value=100 * check / step_us,
                 limit=_MOST_CHECK,
                 kind="less than",
                 unit=" %",
@@ -97,7 +94,7 @@ def measure() -> Section:
         data={
             "tokens_per_s": {name: each._asdict() for name, each in speeds.items()},
             "step_us": step_us,
-            "check_us": check_us,
+            "check_us": check,
         },
     )
 
@@ -164,26 +161,6 @@ def _step_us(result: EngineResult) -> float:
     """From one step of the last stage to its next, with our handler."""
     (lane,) = (x for x in _lanes(result) if x.handler == "ours" and x.pp_rank == 1)
     return float(np.median(np.diff(_starts(lane)))) * 1e6
-
-
-def _check_us() -> float:
-    """Microseconds that step and digest take on both stages together."""
-    half = _NUM_REQS // 2
-    ring = FeedbackRing(depth=2, max_num_reqs=_NUM_REQS)
-    slots = np.arange(half, dtype=np.int64)
-    scheduled = np.ones(half, dtype=np.int32)
-    message = FeedbackMessage.empty(half, 1, torch.device("cpu"))
-    header_np = message.header.numpy()
-    digest = ring.digest(slots, scheduled)
-    samples = []
-    for _ in range(2000):
-        begin = time.perf_counter()
-        ring.digest(slots, scheduled)
-        message.header.copy_(torch.tensor([7, digest], dtype=torch.int64))
-        ring.digest(slots, scheduled)
-        check_header(header_np, 7, digest, slots)
-        samples.append(time.perf_counter() - begin)
-    return statistics.median(samples) * 1e6
 
 
 def _plot(result: EngineResult) -> None:
