@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bench.section import Section, Table, Target
 from bench.shapes import BATCHES, PCP_SIZES, Shape, Step, check, managers
 from bench.timing import NUM_SAMPLES, interleaved
@@ -59,7 +61,7 @@ def measure() -> Section:
     build()
     rows: list[list[str | float | int]] = []
     targets = []
-    data = []
+    data: list[dict[str, Any]] = []
     for shape in BATCHES:
         for pcp_size in PCP_SIZES:
             stock, core = _compare(shape, pcp_size)
@@ -81,9 +83,29 @@ def measure() -> Section:
             "input and writes this rank's rows. No step finds the plan or the tables "
             "of the last one. Microseconds.",
             Table(header=["batch", "PCP", "stock", "core", "ratio"], rows=rows),
+            _bound(data[-1]),
         ],
         targets=targets,
         data={"times": data},
+    )
+
+
+def _bound(times: dict[str, Any]) -> str:
+    """What the memory of this machine allows the largest batch of the last row.
+
+    Two int64 indices and two masks a token, no rank padded; filled with zeros.
+    """
+    shape = next(shape for shape in BATCHES if shape.name == times["batch"])
+    num_bytes = shape.num_reqs * shape.tokens_each * 18
+    memory = np.empty(num_bytes, dtype=np.uint8)
+    (fill_us,) = interleaved(lambda _: memory.fill(0))
+    return (
+        f"A step of {shape.name} writes {num_bytes / 1e3:,.0f} kB of indices and masks "
+        f"whatever the plan: filling as much with zeros takes {fill_us:.1f} "
+        f"microseconds here, and 100 times stock would be "
+        f"{times['stock_us'] / 100:.1f} at PCP {times['pcp_size']} (vLLM's dtypes are "
+        "int64, and each rank reads all ranks' tables: to restore, and to write all "
+        "ranks' KV)."
     )
 
 

@@ -49,8 +49,13 @@ void TableWriter::write_local(const Plan& plan, std::span<const std::int32_t> in
   for (const auto& segment : plan.segments(rank_)) {
     const auto start = index(segment.token_start);
     const auto count = index(segment.num_tokens);
-    std::ranges::copy(input_ids.subspan(start, count), local.input_ids.begin() + end);
-    std::ranges::copy(positions.subspan(start, count), local.positions.begin() + end);
+    if (count == 1) {  // a decode
+      local.input_ids[index(end)] = input_ids[start];
+      local.positions[index(end)] = positions[start];
+    } else {
+      std::ranges::copy(input_ids.subspan(start, count), local.input_ids.begin() + end);
+      std::ranges::copy(positions.subspan(start, count), local.positions.begin() + end);
+    }
     local.query_start_loc[row] = end;
     // Of the batch, not of the host's counts: those lag behind after a rejected draft.
     local.seq_lens[row] = static_cast<std::int32_t>(positions[start + count - 1] + 1);
