@@ -118,6 +118,10 @@ def _sampling_params(kwargs: dict[str, Any]) -> Any:
     if structured is not None:
         params = StructuredOutputsParams(**structured)
         kwargs = {**kwargs, "structured_outputs": params}
+    bias = kwargs.get("logit_bias")
+    if bias is not None:
+        # JSON has text for keys.
+        kwargs = {**kwargs, "logit_bias": {int(k): v for k, v in bias.items()}}
     return SamplingParams(detokenize=False, **kwargs)
 
 
