@@ -11,6 +11,7 @@ from pyvllm_pp.cli.demo import demo_model, demo_run
 from pyvllm_pp.cli.engine import EngineError, run_engine
 from pyvllm_pp.cli.model import make_model
 from pyvllm_pp.cli.runs import CallResult, EngineRun
+from tests.e2e.engines import Engines
 from tests.host.versions import environment, folder_of
 
 pytestmark = pytest.mark.timeout(900)
@@ -30,10 +31,12 @@ def on_0_31(run: EngineRun) -> EngineRun:
     return run.model_copy(update={"env": {**run.env, "PYTHONPATH": path}})
 
 
-def test_pp2_pcp2_has_the_tokens_of_0_32_and_of_the_pcp2_control(model: Path) -> None:
+def test_pp2_pcp2_has_the_tokens_of_0_32_and_of_the_pcp2_control(
+    model: Path, engines: Engines
+) -> None:
     ours = run_engine(on_0_31(demo_run(model, pp=2, pcp=2)), limit_s=LIMIT_S)
-    newer = run_engine(demo_run(model, pp=2, pcp=2), limit_s=LIMIT_S)
-    control = run_engine(demo_run(model, pp=1, pcp=2), limit_s=LIMIT_S)
+    newer = engines.run(demo_run(model, pp=2, pcp=2))
+    control = engines.run(demo_run(model, pp=1, pcp=2))
 
     assert (ours.vllm, newer.vllm, control.vllm) == ("0.31.0", "0.32.0", "0.32.0")
     for worker in ours.workers:
