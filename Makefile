@@ -58,7 +58,7 @@ sanitized: setup ## Python tests on a sanitized extension
 	$(PY) -m tests.sanitized
 
 python: setup ## Python tests without an engine
-	pytest tests/python tests/host
+	pytest -n 2 --dist worksteal tests/python tests/host
 
 e2e: setup ## Tests in real vLLM, one engine at a time
 	pytest tests/e2e

@@ -63,11 +63,6 @@ class Engines:
         finally:
             assert left_after(self.sessions[-1:]) == []
 
-    def run_spawned(self, run: EngineRun) -> EngineResult:
-        """Run an engine whose processes are started as a user's."""
-        self._runs_kept += 1
-        return run_engine(run, limit_s=LIMIT_S, keep=self._kept())
-
     def log(self) -> str:
         """What the engine that ran last wrote."""
         return (self._kept() / "engine.log").read_text()

@@ -187,19 +187,3 @@ def test_c17_structured_output(engines: Engines) -> None:
     answer = json.loads(text("structured output: JSON schema"))
     assert set(answer) == {"on"}
     assert isinstance(answer["on"], bool)
-
-
-def test_c18_cores_are_shared_by_themselves(engines: Engines) -> None:
-    """Four workers on one NUMA node, started as a user's: nothing says which cores."""
-    import os
-    import re
-
-    from pyvllm_pp.host.cpu.binding import share_cores
-
-    run = PP2_PCP2.run(ONE_TOKEN, engines.model(ONE_TOKEN.spec))
-    result = engines.run_spawned(run)
-    assert [len(tokens) for tokens in result.calls[0].token_ids()] == [1, 1, 1]
-    said = re.findall(r"\d+ workers share .*", engines.log())
-    cores = sorted(os.sched_getaffinity(0))
-    expected = f"worker by worker: {share_cores(cores, 4)}"
-    assert said == [f"4 workers share {len(cores)} cores, {expected}"]
