@@ -23,9 +23,9 @@ help: ## This list
 demo: $(INSTALLED) ## PP2+PCP2 in real vLLM against its PCP2 control
 	pyvllm-pp demo
 
-test: lint types cpp asan tidy fuzz python sanitized versions e2e ## Everything
+test: lint types cpp asan tidy fuzz python versions e2e ## Everything
 
-prove: setup ## The long forms: fuzzing, the whole feedback exploration, 1,000,000 batches
+prove: setup sanitized ## The long forms: fuzzing, the whole exploration, 1,000,000 batches
 	$(PY) -m tests.fuzz --seconds 600
 	cmake --workflow --preset dev
 	PYVLLM_PP_EXPLORE=long build/dev/feedback_exploration_test
@@ -58,7 +58,7 @@ sanitized: setup ## Python tests on a sanitized extension
 	$(PY) -m tests.sanitized
 
 python: setup ## Python tests without an engine
-	pytest -n 2 --dist worksteal tests/python tests/host
+	pytest tests/python tests/host
 
 e2e: setup ## Tests in real vLLM, one engine at a time
 	pytest tests/e2e
