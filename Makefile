@@ -23,14 +23,15 @@ help: ## This list
 demo: $(INSTALLED) ## PP2+PCP2 in real vLLM against its PCP2 control
 	pyvllm-pp demo
 
-test: lint types cpp asan tidy fuzz python versions e2e ## Everything
+test: lint types cpp asan tidy fuzz python versions e2e ## Everything but the long forms of prove
 
-prove: setup sanitized ## The long forms: fuzzing, the whole exploration, 1,000,000 batches
+prove: setup sanitized ## The long forms: fuzzing, exploration, 1,000,000 batches, all engines
 	$(PY) -m tests.fuzz --seconds 600
 	cmake --workflow --preset dev
 	PYVLLM_PP_EXPLORE=long build/dev/feedback_exploration_test
 	$(PY) -m tests.host.versions
 	$(PY) -m tests.host.sweep --batches 1000000
+	pytest tests/e2e
 
 setup: debian $(INSTALLED) ## System packages, virtual environment, build
 
@@ -60,8 +61,8 @@ sanitized: setup ## Python tests on a sanitized extension
 python: setup ## Python tests without an engine
 	pytest tests/python tests/host
 
-e2e: setup ## Tests in real vLLM, one engine at a time
-	pytest tests/e2e
+e2e: setup ## Tests in real vLLM, one engine at a time; the long ones are of prove
+	pytest tests/e2e -m 'not long'
 
 versions: setup ## 20,000 random batches against vLLM's own managers of all versions
 	$(PY) -m tests.host.versions

@@ -18,6 +18,7 @@ EVERYWHERE = {
 LAST_STAGE = {"restore", "sample", "post_update"}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_bench_step_of_pp2_pcp2(tmp_path: Path) -> None:
     report = tmp_path / "step.json"

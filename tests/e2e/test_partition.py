@@ -44,7 +44,9 @@ def finished(engines: Engines, pp: int, pcp: int, partition: str) -> Finished:
     return Finished(run, engines.run(run))
 
 
-@pytest.mark.parametrize(("pp", "pcp"), [(1, 2), (2, 2), (1, 4)])
+@pytest.mark.parametrize(
+    ("pp", "pcp"), [(1, 2), (2, 2), pytest.param(1, 4, marks=pytest.mark.long)]
+)
 @pytest.mark.timeout(900)
 def test_balanced_equals_a_run_without_pcp(engines: Engines, pp: int, pcp: int) -> None:
     control = finished(engines, 1, 1, "dual_chunk_swap")

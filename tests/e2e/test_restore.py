@@ -91,7 +91,14 @@ def counts(result: EngineResult, pp_rank: int) -> list[dict[str, int]]:
     ]
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES, ids=str)
+@pytest.mark.parametrize(
+    "topology",
+    [
+        pytest.param(each, marks=[pytest.mark.long] if each.tp > 1 else [])
+        for each in TOPOLOGIES
+    ],
+    ids=str,
+)
 def test_selected_equals_dense_to_the_bit(engines: Engines, topology: Topology) -> None:
     dense, selected = (run(engines, topology, name) for name in ("dense", "selected"))
     for ours, theirs in zip(selected.calls, dense.calls, strict=True):

@@ -62,6 +62,7 @@ def assert_equal(ours: CallResult, other: CallResult) -> None:
         )
 
 
+@pytest.mark.long
 def test_vllms_own_manager_still_refuses(model: Path) -> None:
     """When this fails, 0.31 runs PP with PCP itself and its adapter can go."""
     run = on_0_31(demo_run(model, pp=2, pcp=2))
