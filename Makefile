@@ -31,7 +31,7 @@ prove: setup sanitized ## The long forms: fuzzing, exploration, 1,000,000 batche
 	PYVLLM_PP_EXPLORE=long build/dev/feedback_exploration_test
 	$(PY) -m tests.host.versions
 	$(PY) -m tests.host.sweep --batches 1000000
-	pytest tests/e2e
+	pytest tests/host tests/e2e -m long
 
 setup: debian $(INSTALLED) ## System packages, virtual environment, build
 
@@ -59,7 +59,7 @@ sanitized: setup ## Python tests on a sanitized extension
 	$(PY) -m tests.sanitized
 
 python: setup ## Python tests without an engine
-	pytest tests/python tests/host
+	pytest tests/python tests/host -m 'not long'
 
 e2e: setup ## Tests in real vLLM, one engine at a time; the long ones are of prove
 	pytest tests/e2e -m 'not long'

@@ -13,6 +13,7 @@ SUITE = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("pin", pins(), ids=lambda pin: pin.minor)
 def test_parity_suite_passes(pin: Pin) -> None:
