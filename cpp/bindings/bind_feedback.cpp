@@ -26,17 +26,23 @@ std::span<const std::int32_t> limit_view(const std::optional<py::array>& max_seq
   return limit;
 }
 
+/// What says which requests need their token: a batch without its slots.
+BatchView lengths_view(const py::array& num_scheduled_tokens, const py::array& is_prefilling,
+                       const py::array& num_computed_tokens, const py::array& prefill_len) {
+  return {.scheduled = scheduled_view(num_scheduled_tokens, is_prefilling),
+          .query_start_loc = {},
+          .num_computed_tokens =
+              as_span<std::int32_t>(kBatchRoom, "num_computed_tokens", num_computed_tokens),
+          .prefill_len = as_span<std::int32_t>(kBatchRoom, "prefill_len", prefill_len),
+          .idx_mapping = {}};
+}
+
 /// The mask, or None when no request needs its token.
 py::object mask_or_none(const py::array& num_scheduled_tokens, const py::array& is_prefilling,
                         const py::array& num_computed_tokens, const py::array& prefill_len,
                         const std::optional<py::array>& max_seq_len) {
-  const BatchView batch{
-      .scheduled = scheduled_view(num_scheduled_tokens, is_prefilling),
-      .query_start_loc = {},
-      .num_computed_tokens =
-          as_span<std::int32_t>(kBatchRoom, "num_computed_tokens", num_computed_tokens),
-      .prefill_len = as_span<std::int32_t>(kBatchRoom, "prefill_len", prefill_len),
-      .idx_mapping = {}};
+  const auto batch =
+      lengths_view(num_scheduled_tokens, is_prefilling, num_computed_tokens, prefill_len);
   const auto limit = limit_view(max_seq_len, num_scheduled_tokens.shape(0));
   py::array_t<bool> mask(num_scheduled_tokens.shape(0));
   const auto out = std::span(mask.mutable_data(), static_cast<std::size_t>(mask.size()));
@@ -48,13 +54,8 @@ std::int32_t post_batch(FeedbackRing& ring, const py::array& num_scheduled_token
                         const py::array& is_prefilling, const py::array& num_computed_tokens,
                         const py::array& prefill_len, const py::array& idx_mapping,
                         const std::optional<py::array>& max_seq_len) {
-  const BatchView batch{
-      .scheduled = scheduled_view(num_scheduled_tokens, is_prefilling),
-      .query_start_loc = {},
-      .num_computed_tokens =
-          as_span<std::int32_t>(kBatchRoom, "num_computed_tokens", num_computed_tokens),
-      .prefill_len = as_span<std::int32_t>(kBatchRoom, "prefill_len", prefill_len),
-      .idx_mapping = as_span<std::int64_t>(kBatchRoom, "idx_mapping", idx_mapping)};
+  auto batch = lengths_view(num_scheduled_tokens, is_prefilling, num_computed_tokens, prefill_len);
+  batch.idx_mapping = as_span<std::int64_t>(kBatchRoom, "idx_mapping", idx_mapping);
   return ring.post_batch(
       batch, limit_view(max_seq_len, static_cast<py::ssize_t>(batch.idx_mapping.size())));
 }

@@ -196,13 +196,11 @@ class FeedbackHandler(_Face, PPHandler):  # type: ignore[valid-type,misc]
         self._sending.clear()
 
     def _receive_into(self, slot: ReceiveSlot) -> None:
-        work = self._broadcast(slot.posted.message.packed)
-        if work is not None:
-            slot.works.append(work)
+        works = [self._broadcast(slot.posted.message.packed)]
         if slot.with_drafts:
-            work = self._broadcast(slot.posted.draft_tokens)
-            if work is not None:
-                slot.works.append(work)
+            works.append(self._broadcast(slot.posted.draft_tokens))
+        # None where the call does not return before the end.
+        slot.works.extend(work for work in works if work is not None)
 
     def _receive_on_stream(self, slot: ReceiveSlot, input_batch: InputBatch) -> None:
         """Post on the side stream, and let the header follow to the host."""
