@@ -22,6 +22,8 @@ SECTIONS = [
     "feedback",
     "memory",
     "engine",
+    "overlap",
+    "cpu_engine",
     "restore",
     "balance",
     "kernels",

@@ -38,7 +38,8 @@ def main(directory: Path) -> None:
     result = EngineResult(
         name=run.name,
         calls=calls,
-        workers=_worker_reports(llm),
+        # vLLM's own workers have none.
+        workers=[] if run.settings is None else _worker_reports(llm),
         start_seconds=start_seconds,
         vllm=_vllm_version(),
         profiles=profiles,
@@ -78,8 +79,9 @@ def start(run: EngineRun, traces: Path | None = None) -> Any:
         "enable_prefix_caching": run.enable_prefix_caching,
         "enforce_eager": True,
         "kv_cache_memory_bytes": run.kv_cache_mib << 20,
-        "additional_config": {"pyvllm_pp": run.settings},
     }
+    if run.settings is not None:
+        arguments["additional_config"] = {"pyvllm_pp": run.settings}
     if not current_platform.is_cpu():
         arguments["worker_cls"] = "pyvllm_pp.GPUWorker"
     if traces is not None:

@@ -38,7 +38,7 @@ class EngineRun(_Frozen):
     kv_cache_mib: int = Field(64, ge=1)
     enable_prefix_caching: bool = False
     # Section `pyvllm_pp` of vLLM's additional_config. Being there at all, even empty,
-    # it also selects this backend for a run without PP and PCP.
+    # it also selects this backend for a run without PP and PCP; None leaves it out.
     settings: Any = Field(default_factory=dict)
     # Profile the last call; the ones before it warm up.
     profile: bool = False
@@ -122,7 +122,7 @@ class WorkerProfile(_Frozen):
 
 
 class EngineResult(_Frozen):
-    """All calls of a run, and who computed them."""
+    """All calls of a run, and who computed them: nobody's report without settings."""
 
     name: str
     calls: list[CallResult]
