@@ -196,11 +196,14 @@ class FeedbackHandler(_Face, PPHandler):  # type: ignore[valid-type,misc]
         self._sending.clear()
 
     def _receive_into(self, slot: ReceiveSlot) -> None:
-        works = [self._broadcast(slot.posted.message.packed)]
-        if slot.with_drafts:
-            works.append(self._broadcast(slot.posted.draft_tokens))
         # None where the call does not return before the end.
-        slot.works.extend(work for work in works if work is not None)
+        work = self._broadcast(slot.posted.message.packed)
+        if work is not None:
+            slot.works.append(work)
+        if slot.with_drafts:
+            work = self._broadcast(slot.posted.draft_tokens)
+            if work is not None:
+                slot.works.append(work)
 
     def _receive_on_stream(self, slot: ReceiveSlot, input_batch: InputBatch) -> None:
         """Post on the side stream, and let the header follow to the host."""
