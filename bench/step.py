@@ -1,5 +1,7 @@
 """The whole step as the runner calls it, against stock's, on the same CPU tensors."""
 
+from collections.abc import Callable
+
 import torch
 
 from bench.section import Section, Table, Target
@@ -13,7 +15,7 @@ from bench.shapes import (
     managers,
     steady_steps,
 )
-from bench.timing import Times, compare
+from bench.timing import Times, compare, interleaved
 from tests.host.batches import Topology
 from tests.host.op_counts import Counts, count_steps, managers_on_meta, on_meta
 
@@ -88,22 +90,28 @@ def _compare(pcp_size: int, steps: list[Step]) -> Times:
 
 def _growth() -> tuple[Target, dict[str, float]]:
     """How much a reused step of many decodes costs over one of few."""
-    times = []
-    for num_reqs in (_FEW, _MANY):
-        shape = Shape(
-            name=f"{num_reqs} decodes",
-            num_reqs=num_reqs,
-            tokens_each=1,
-            is_prefilling=False,
-        )
-        times.append(_compare(2, steady_steps(shape)))
+    few, many = interleaved(_reused(_FEW), _reused(_MANY))
     target = Target(
         what=f"a reused step of {_MANY} decodes over one of {_FEW}, PCP 2",
-        value=times[1].ours / times[0].ours,
+        value=many / few,
         limit=_MOST_GROWTH,
         kind="less than",
     )
-    return target, {"few_us": times[0].ours, "many_us": times[1].ours}
+    return target, {"few_us": few, "many_us": many}
+
+
+def _reused(num_reqs: int) -> Callable[[int], object]:
+    """Our steps of that many decodes, of a manager of their own."""
+    shape = Shape(
+        name=f"{num_reqs} decodes",
+        num_reqs=num_reqs,
+        tokens_each=1,
+        is_prefilling=False,
+    )
+    steps = steady_steps(shape)
+    check(2, steps)
+    _, ours = managers(2)
+    return lambda i: steps[i % len(steps)].run(ours)
 
 
 def _counts() -> tuple[Table, list[Target]]:

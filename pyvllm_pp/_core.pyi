@@ -54,17 +54,22 @@ def device_arena_bytes(config: PlanConfig) -> int: ...
 def host_arena_bytes(config: PlanConfig) -> int: ...
 
 _DeviceSizes = tuple[int, int, int, int, int, int, int, int, int, int]
-_HostTables = tuple[
+_StandingHostTables = tuple[
     NDArray[np.int64],
     NDArray[np.int64],
     NDArray[np.int32],
     NDArray[np.int32],
     NDArray[np.int32],
+]
+_MovingHostTables = tuple[
     NDArray[np.int32],
     NDArray[np.int32],
     NDArray[np.int32],
     NDArray[np.int32],
     NDArray[np.bool_],
+]
+_StandingTables = tuple[
+    int, int, int, int, tuple[int, ...], _DeviceSizes, _StandingHostTables
 ]
 
 class TableWriter:
@@ -83,9 +88,7 @@ class TableWriter:
         padded_num_reqs: int,
         device_arena: NDArray[np.uint8],
         reuse: bool,
-    ) -> tuple[
-        bool, int, int, int, int, tuple[int, ...], _DeviceSizes, _HostTables
-    ]: ...
+    ) -> tuple[_StandingTables | None, _MovingHostTables]: ...
     def write_local(
         self,
         plan: Plan,

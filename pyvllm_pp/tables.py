@@ -54,17 +54,19 @@ class DeviceSizes(NamedTuple):
 
 
 class HostTables(NamedTuple):
-    """Host arrays of the local batch. Fresh memory a step: safe to keep."""
+    """Host arrays of the local batch, never written again: safe to keep."""
 
+    # Those of the step that wrote the device tables.
     req_idx: Int64Array  # [num_local_reqs] local row -> global row
     idx_mapping: Int64Array  # [num_local_reqs] local row -> request slot
     num_scheduled_tokens: Int32Array  # [num_local_reqs]
+    query_start_loc: Int32Array  # [padded_num_reqs + 1]
+    cu_num_logits: Int32Array  # [num_local_reqs + 1]
+    # Fresh at every step.
     start_pos: Int32Array  # [num_local_reqs] position of a row's first token
     prefill_len: Int32Array  # [num_local_reqs]
     num_computed_prefill_tokens: Int32Array  # [num_local_reqs]
-    query_start_loc: Int32Array  # [padded_num_reqs + 1]
     seq_lens_upper_bound: Int32Array  # [padded_num_reqs]
-    cu_num_logits: Int32Array  # [num_local_reqs + 1]
     is_prefilling: BoolArray  # [padded_num_reqs]
 
 
@@ -95,6 +97,7 @@ class TableWriter:
     def __init__(self, config: PlanConfig, rank: int) -> None:
         self._writer = _core.TableWriter(config, rank)
         self._written: _core.Plan | None = None
+        self._last: StepTables | None = None
 
     def write(
         self,
@@ -122,7 +125,7 @@ class TableWriter:
             ValueError: the plan is another batch's, a padding does not fit, or the
                 arena is too small. Nothing has been written then.
         """
-        written = self._writer.write(
+        new, moving = self._writer.write(
             plan=plan,
             num_scheduled_tokens=batch.num_scheduled_tokens,
             is_prefilling=batch.is_prefilling,
@@ -136,8 +139,17 @@ class TableWriter:
             reuse=reuse,
         )
         self._written = plan
-        *_, device, host = written
-        return StepTables(*written[:6], DeviceSizes(*device), HostTables(*host))
+        if new is not None:
+            *_, device, host = new
+            tables = StepTables(
+                True, *new[:5], DeviceSizes(*device), HostTables(*host, *moving)
+            )
+        else:
+            assert self._last is not None
+            sizes, host = self._last[1:7], self._last.host[:5]
+            tables = StepTables(False, *sizes, HostTables(*host, *moving))
+        self._last = tables
+        return tables
 
     def write_local(
         self,

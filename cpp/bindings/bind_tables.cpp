@@ -9,13 +9,16 @@ namespace {
 
 constexpr std::string_view kRoom = "tables";
 
-py::tuple host_tuple(const HostTables& host, const py::object& owner) {
+py::tuple standing_tuple(const HostTables& host, const py::object& owner) {
   return py::make_tuple(view(host.req_idx, owner), view(host.idx_mapping, owner),
-                        view(host.num_scheduled_tokens, owner), view(host.start_pos, owner),
-                        view(host.prefill_len, owner),
+                        view(host.num_scheduled_tokens, owner), view(host.query_start_loc, owner),
+                        view(host.cu_num_logits, owner));
+}
+
+py::tuple moving_tuple(const HostTables& host, const py::object& owner) {
+  return py::make_tuple(view(host.start_pos, owner), view(host.prefill_len, owner),
                         view(host.num_computed_prefill_tokens, owner),
-                        view(host.query_start_loc, owner), view(host.seq_lens_upper_bound, owner),
-                        view(host.cu_num_logits, owner), view(host.is_prefilling, owner));
+                        view(host.seq_lens_upper_bound, owner), view(host.is_prefilling, owner));
 }
 
 /// Bytes of each device table, in the order in which they lie in the arena.
@@ -66,9 +69,15 @@ py::tuple write(TableWriter& writer, const Plan& plan, const py::array& num_sche
       writer.write(plan, batch, sizes, arena, host_memory);
     }
   }
-  return py::make_tuple(is_new, sizes.num_local_reqs, sizes.num_local_tokens, sizes.padded_num_reqs,
-                        sizes.padded_num_tokens, as_tuple(writer.num_selected_rows()),
-                        device_sizes(writer.device()), host_tuple(writer.host(), memory));
+  const auto& host = writer.host();
+  if (!is_new) {  // what stands is in memory of the step that wrote it
+    return py::make_tuple(py::none(), moving_tuple(host, memory));
+  }
+  const auto standing =
+      py::make_tuple(sizes.num_local_reqs, sizes.num_local_tokens, sizes.padded_num_reqs,
+                     sizes.padded_num_tokens, as_tuple(writer.num_selected_rows()),
+                     device_sizes(writer.device()), standing_tuple(host, memory));
+  return py::make_tuple(standing, moving_tuple(host, memory));
 }
 
 void write_local(const TableWriter& writer, const Plan& plan, const py::array& input_ids,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "index_run.h"
 #include "pyvllm_pp/error.h"
 
 namespace pyvllm_pp {
@@ -31,19 +32,6 @@ class Cutter {
   std::span<std::byte> memory_;
   std::size_t used_ = 0;
 };
-
-/// `first`, `first + 1`, ...: what every index table consists of.
-void write_run(std::span<std::int64_t> run, std::int64_t first) {
-  auto* const out = run.data();
-  const auto count = static_cast<std::int64_t>(run.size());
-  if (count == 1) {  // a decode
-    *out = first;
-    return;
-  }
-  for (std::int64_t i = 0; i < count; ++i) {
-    out[i] = first + i;
-  }
-}
 
 void check_memory(std::string_view name, std::span<const std::byte> memory, std::size_t needed) {
   if (memory.size() < needed) {
@@ -212,7 +200,8 @@ void TableWriter::write_all(const Plan& plan, const BatchView& batch, const Tabl
   cut_host(sizes, host_memory);
   write_gathered(plan, sizes.padded_num_tokens);
   write_selected(plan, batch);
-  write_host_rows(plan, batch);
+  write_standing_rows(plan, batch);
+  write_moving_rows(plan, batch);
   write_device_rows();
   written_revision_ = plan.revision();
   written_sizes_ = sizes;
@@ -222,8 +211,8 @@ void TableWriter::write_all(const Plan& plan, const BatchView& batch, const Tabl
 void TableWriter::write_host_only(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
                                   std::span<std::byte> host_memory) {
   check_memory("host memory", host_memory, host_bytes(sizes));
-  cut_host(sizes, host_memory);
-  write_host_rows(plan, batch);
+  cut_moving_host(sizes, host_memory);
+  write_moving_rows(plan, batch);
 }
 
 void TableWriter::cut_device(const Plan& plan, const TableSizes& sizes,
@@ -246,17 +235,24 @@ void TableWriter::cut_device(const Plan& plan, const TableSizes& sizes,
 
 void TableWriter::cut_host(const TableSizes& sizes, std::span<std::byte> memory) {
   const auto num_local_reqs = index(sizes.num_local_reqs);
-  const auto padded_num_reqs = index(sizes.padded_num_reqs);
   Cutter cutter(memory);
   host_.req_idx = cutter.cut<std::int64_t>(num_local_reqs);
   host_.idx_mapping = cutter.cut<std::int64_t>(num_local_reqs);
   host_.num_scheduled_tokens = cutter.cut<std::int32_t>(num_local_reqs);
+  host_.query_start_loc = cutter.cut<std::int32_t>(index(sizes.padded_num_reqs) + 1);
+  host_.cu_num_logits = cutter.cut<std::int32_t>(num_local_reqs + 1);
+  cut_moving_host(sizes, memory.subspan(cutter.used()));
+  host_.num_bytes += cutter.used();
+}
+
+void TableWriter::cut_moving_host(const TableSizes& sizes, std::span<std::byte> memory) {
+  const auto num_local_reqs = index(sizes.num_local_reqs);
+  const auto padded_num_reqs = index(sizes.padded_num_reqs);
+  Cutter cutter(memory);
   host_.start_pos = cutter.cut<std::int32_t>(num_local_reqs);
   host_.prefill_len = cutter.cut<std::int32_t>(num_local_reqs);
   host_.num_computed_prefill_tokens = cutter.cut<std::int32_t>(num_local_reqs);
-  host_.query_start_loc = cutter.cut<std::int32_t>(padded_num_reqs + 1);
   host_.seq_lens_upper_bound = cutter.cut<std::int32_t>(padded_num_reqs);
-  host_.cu_num_logits = cutter.cut<std::int32_t>(num_local_reqs + 1);
   host_.is_prefilling = cutter.cut<bool>(padded_num_reqs);
   host_.num_bytes = cutter.used();
 }
@@ -290,23 +286,14 @@ void TableWriter::write_gathered(const Plan& plan, std::int32_t padded_num_token
   }
 }
 
-void TableWriter::write_host_rows(const Plan& plan, const BatchView& batch) {
+void TableWriter::write_standing_rows(const Plan& plan, const BatchView& batch) {
   const bool has_logits = plan.num_rank_tokens(rank_) > 0;
   std::int32_t end = 0;
   std::size_t row = 0;
   for (const auto& segment : rows(plan)) {
-    const auto req = index(segment.req_idx);
-    const auto prefill_len = batch.prefill_len[req];
-    const auto start_pos =
-        batch.num_computed_tokens[req] + segment.token_start - batch.query_start_loc[req];
     host_.req_idx[row] = segment.req_idx;
-    host_.idx_mapping[row] = batch.idx_mapping[req];
+    host_.idx_mapping[row] = batch.idx_mapping[index(segment.req_idx)];
     host_.num_scheduled_tokens[row] = segment.num_tokens;
-    host_.start_pos[row] = start_pos;
-    host_.prefill_len[row] = prefill_len;
-    host_.num_computed_prefill_tokens[row] = std::min(start_pos, prefill_len);
-    host_.is_prefilling[row] = start_pos < prefill_len;
-    host_.seq_lens_upper_bound[row] = start_pos + segment.num_tokens;
     host_.query_start_loc[row] = end;
     host_.cu_num_logits[row] = has_logits ? static_cast<std::int32_t>(row) : 0;
     end += segment.num_tokens;
@@ -314,6 +301,22 @@ void TableWriter::write_host_rows(const Plan& plan, const BatchView& batch) {
   }
   host_.cu_num_logits[row] = has_logits ? static_cast<std::int32_t>(row) : 0;
   std::ranges::fill(host_.query_start_loc.subspan(row), end);
+}
+
+void TableWriter::write_moving_rows(const Plan& plan, const BatchView& batch) {
+  std::size_t row = 0;
+  for (const auto& segment : rows(plan)) {
+    const auto req = index(segment.req_idx);
+    const auto prefill_len = batch.prefill_len[req];
+    const auto start_pos =
+        batch.num_computed_tokens[req] + segment.token_start - batch.query_start_loc[req];
+    host_.start_pos[row] = start_pos;
+    host_.prefill_len[row] = prefill_len;
+    host_.num_computed_prefill_tokens[row] = std::min(start_pos, prefill_len);
+    host_.is_prefilling[row] = start_pos < prefill_len;
+    host_.seq_lens_upper_bound[row] = start_pos + segment.num_tokens;
+    ++row;
+  }
   std::ranges::fill(host_.seq_lens_upper_bound.subspan(row), 0);
   std::ranges::fill(host_.is_prefilling.subspan(row), false);
 }

@@ -1,13 +1,12 @@
 """Views of the manager's captured buffers, and local batches made of a global one."""
 
-from collections.abc import Callable
-from functools import lru_cache
-from operator import itemgetter
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from vllm.v1.worker.gpu.input_batch import InputBatch, InputBuffers
 
+from pyvllm_pp.batch import Int64Array
 from pyvllm_pp.tables import LocalRows, LocalTokens
 
 # Sizes repeat from step to step; a view costs as much as a small operation.
@@ -70,27 +69,41 @@ class LocalViews:
         self.zeros = lru_cache(_NUM_SIZES)(lambda num_reqs: zeros[:num_reqs])
 
 
-def picker(rows: list[int]) -> Callable[[list[Any]], list[Any]]:
-    """What makes a list of the items at `rows`, one or more, of a list."""
-    if len(rows) == 1:
-        (row,) = rows
-        return lambda items: [items[row]]
-    pick = itemgetter(*rows)
-    return lambda items: list(pick(items))
+class LocalBatch(InputBatch):
+    """A PCP-local batch whose ``req_ids`` are made when they are first read.
+
+    A forward of text reads none, and each one is an object somewhere in memory.
+    """
+
+    @cached_property
+    def req_ids(self) -> list[str]:
+        """``[num_local_reqs]`` the request of each local row."""
+        return [self._global_req_ids[row] for row in self._req_idx.tolist()]
 
 
-def changed(batch: InputBatch, **values: Any) -> InputBatch:
-    """A copy of `batch` with other values: ``dataclasses.replace`` without its cost.
+def local_batch(
+    batch: InputBatch, req_idx: Int64Array, values: dict[str, Any]
+) -> LocalBatch:
+    """A local batch: the fields of the global one, but for those given.
 
-    ``dataclasses.replace`` runs ``__init__`` over all forty fields at every step.
+    ``dataclasses.replace`` would run ``__init__`` over forty fields at every step.
+
+    Args:
+        batch: the global batch.
+        req_idx: int64 ``[num_local_reqs]`` local row -> global row.
+        values: fields of the local batch.
 
     Raises:
-        AttributeError: the batch has no field of that name.
+        AttributeError: the batch has no field of a name in `values`.
     """
-    merged = {**batch.__dict__, **values}
-    if len(merged) != len(batch.__dict__):
-        unknown = sorted(values.keys() - batch.__dict__.keys())
+    fields = batch.__dict__
+    merged = {**fields, **values}
+    if len(merged) != len(fields):
+        unknown = sorted(values.keys() - fields.keys())
         raise AttributeError(f"InputBatch has no {', '.join(unknown)}")
-    copy = object.__new__(type(batch))
-    copy.__dict__ = merged
-    return copy
+    del merged["req_ids"]
+    merged["_global_req_ids"] = batch.req_ids
+    merged["_req_idx"] = req_idx
+    local = object.__new__(LocalBatch)
+    local.__dict__ = merged
+    return local

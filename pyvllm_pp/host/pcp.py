@@ -13,7 +13,7 @@ from vllm.v1.worker.gpu.pcp_manager import PCPManager
 
 from pyvllm_pp.batch import Batch
 from pyvllm_pp.host.compat import adapter
-from pyvllm_pp.host.local_views import LocalViews, changed, picker
+from pyvllm_pp.host.local_views import LocalViews, local_batch
 from pyvllm_pp.host.restore import (
     Readers,
     RestoreCounts,
@@ -119,14 +119,9 @@ class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
         tables = self._write_tables(input_batch, batch_desc)
         if tables.is_new or self._device_tables is None:
             self._device_tables = self._staging.commit(tables.device_sizes)
-            self._selection = self._new_selection(tables, self._device_tables)
-            self._cut_own_rows(tables.padded_num_tokens, self._device_tables)
-            self._pick_req_ids = picker(tables.host.req_idx.tolist())
+            self._take_tables(tables, self._device_tables)
         device_tables = self._device_tables
         self._global_batch = input_batch
-        self._hidden_restore_idx = device_tables.hidden_restore_idx
-        self._padded_gather_idx = device_tables.padded_gather_idx
-        self._gathered_kv_write_mask = device_tables.gathered_kv_write_mask
         self._gather_tokens(input_batch, tables, device_tables)
         self._local_batch = self._local_view(input_batch, tables, device_tables)
         return self._local_batch
@@ -161,15 +156,6 @@ class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
         """What this manager has done so far."""
         return asdict(self.restore_counts)
 
-    def _new_selection(self, tables: StepTables, device: DeviceTables) -> Selection:
-        num_own = tables.num_selected_rows[self.pcp_rank]
-        return Selection(
-            num_rows=tables.num_selected_rows,
-            local_idx=device.selected_local_idx[:num_own],
-            restore_idx=device.selected_restore_idx,
-            padded_num_tokens=tables.padded_num_tokens,
-        )
-
     def _write_tables(self, input_batch: InputBatch, batch_desc: Any) -> StepTables:
         padded_num_tokens = padded_num_reqs = 0
         if batch_desc.cg_mode != CUDAGraphMode.NONE:
@@ -201,12 +187,25 @@ class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
             reuse=True,
         )
 
-    def _cut_own_rows(self, padded_num_tokens: int, device: DeviceTables) -> None:
-        """This rank's rows of the gathered order; they stay while the tables do."""
-        start = self.pcp_rank * padded_num_tokens
-        own = slice(start, start + padded_num_tokens)
+    def _take_tables(self, tables: StepTables, device: DeviceTables) -> None:
+        """What stays as it is while the device tables do."""
+        self._hidden_restore_idx = device.hidden_restore_idx
+        self._padded_gather_idx = device.padded_gather_idx
+        self._gathered_kv_write_mask = device.gathered_kv_write_mask
+        self._selection = Selection(
+            rank=self.pcp_rank,
+            num_rows=tables.num_selected_rows,
+            local_idx=device.selected_local_idx,
+            restore_idx=device.selected_restore_idx,
+            padded_num_tokens=tables.padded_num_tokens,
+        )
+        self._standing_fields = self._fields_of_tables(tables, device)
+        start = self.pcp_rank * tables.padded_num_tokens
+        own = slice(start, start + tables.padded_num_tokens)
+        # vLLM's own, which it also gathers embeddings with.
         self._local_gather_idx = device.padded_gather_idx[own]
-        self._local_is_padding = device.gathered_is_padding[own]
+        if self._views.tokens(tables.padded_num_tokens).host is None:
+            self._local_is_padding = device.gathered_is_padding[own]
 
     def _gather_tokens(
         self, input_batch: InputBatch, tables: StepTables, device_tables: DeviceTables
@@ -239,55 +238,63 @@ class NativePCPManager(_Face, PCPManager):  # type: ignore[valid-type,misc]
         self.input_buffers.query_start_loc.copy_(device_tables.query_start_loc)
         self._write_seq_lens(rows.seq_lens, device_tables.logits_indices, tables)
 
-    def _local_view(
-        self, input_batch: InputBatch, tables: StepTables, device_tables: DeviceTables
-    ) -> InputBatch:
+    def _fields_of_tables(
+        self, tables: StepTables, device_tables: DeviceTables
+    ) -> dict[str, Any]:
+        """Fields of the local batch that stay as long as the device tables."""
         host, num_reqs = tables.host, tables.num_local_reqs
         tokens = self._views.tokens(tables.padded_num_tokens)
         rows = self._views.rows(tables.padded_num_reqs)
-        has_prefill = 1 in host.is_prefilling.tobytes()
-
-        return changed(
-            input_batch,
-            req_ids=self._pick_req_ids(input_batch.req_ids),
-            num_reqs=num_reqs,
-            num_reqs_after_padding=tables.padded_num_reqs,
-            idx_mapping=device_tables.idx_mapping,
-            idx_mapping_np=host.idx_mapping,
-            expanded_idx_mapping=device_tables.idx_mapping,
-            expanded_local_pos=self._views.zeros(num_reqs),
-            num_scheduled_tokens=host.num_scheduled_tokens,
-            num_tokens=tables.num_local_tokens,
-            num_tokens_after_padding=tables.padded_num_tokens,
-            num_draft_tokens=0,
-            num_draft_tokens_per_req=None,
-            query_start_loc=rows.query_start_loc,
-            query_start_loc_np=host.query_start_loc,
-            seq_lens=rows.seq_lens,
-            seq_lens_cpu_upper_bound=torch.from_numpy(host.seq_lens_upper_bound),
-            dcp_local_seq_lens=None,
-            num_computed_tokens_np=host.start_pos,
-            prefill_len_np=host.prefill_len,
-            num_computed_prefill_tokens_np=host.num_computed_prefill_tokens,
-            is_prefilling_np=host.is_prefilling,
-            max_seq_len_np=None,
-            has_prefill=has_prefill,
-            decode_graph_eligible=not has_prefill,
-            prefill_runs_as_decode_np=None,
-            input_ids=tokens.input_ids,
-            positions=tokens.positions,
-            is_padding=self.local_is_padding(
-                tokens.is_padding, device_tables.gathered_is_padding
-            ),
+        return {
+            "num_reqs": num_reqs,
+            "num_reqs_after_padding": tables.padded_num_reqs,
+            "idx_mapping": device_tables.idx_mapping,
+            "idx_mapping_np": host.idx_mapping,
+            "expanded_idx_mapping": device_tables.idx_mapping,
+            "expanded_local_pos": self._views.zeros(num_reqs),
+            "num_scheduled_tokens": host.num_scheduled_tokens,
+            "num_tokens": tables.num_local_tokens,
+            "num_tokens_after_padding": tables.padded_num_tokens,
+            "num_draft_tokens": 0,
+            "num_draft_tokens_per_req": None,
+            "query_start_loc": rows.query_start_loc,
+            "query_start_loc_np": host.query_start_loc,
+            "seq_lens": rows.seq_lens,
+            "dcp_local_seq_lens": None,
+            "max_seq_len_np": None,
+            "prefill_runs_as_decode_np": None,
+            "input_ids": tokens.input_ids,
+            "positions": tokens.positions,
             # Local logits are never sampled: the restored global rows are.
-            logits_indices=device_tables.logits_indices,
-            cu_num_logits=device_tables.cu_num_logits,
-            cu_num_logits_np=host.cu_num_logits,
-            prompt_lens=None,
+            "logits_indices": device_tables.logits_indices,
+            "cu_num_logits": device_tables.cu_num_logits,
+            "cu_num_logits_np": host.cu_num_logits,
+            "prompt_lens": None,
+        }
+
+    def _local_view(
+        self, input_batch: InputBatch, tables: StepTables, device_tables: DeviceTables
+    ) -> InputBatch:
+        host = tables.host
+        has_prefill = 1 in host.is_prefilling.tobytes()
+        values = {
+            **self._standing_fields,
+            "seq_lens_cpu_upper_bound": torch.from_numpy(host.seq_lens_upper_bound),
+            "num_computed_tokens_np": host.start_pos,
+            "prefill_len_np": host.prefill_len,
+            "num_computed_prefill_tokens_np": host.num_computed_prefill_tokens,
+            "is_prefilling_np": host.is_prefilling,
+            "has_prefill": has_prefill,
+            "decode_graph_eligible": not has_prefill,
+            "is_padding": self.local_is_padding(
+                self._views.tokens(tables.padded_num_tokens).is_padding,
+                device_tables.gathered_is_padding,
+            ),
             **self.local_extras(
                 input_batch, tables, self._dcp_upper_bound(input_batch, tables)
             ),
-        )
+        }
+        return local_batch(input_batch, host.req_idx, values)
 
     def _write_seq_lens(
         self, seq_lens: torch.Tensor, last_rows: torch.Tensor, tables: StepTables

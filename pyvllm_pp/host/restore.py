@@ -7,7 +7,7 @@ travel.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from vllm.distributed.parallel_state import get_pcp_group
@@ -34,12 +34,12 @@ class RestoreCounts:
         self.selected_rows += num_rows
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """The rows of one step that sampling reads, as the plan has them."""
 
+    rank: int
     num_rows: Sequence[int]  # [pcp_size] rows that each rank packs
-    local_idx: torch.Tensor  # int64 [num_rows[rank]] rows that this rank packs
+    local_idx: torch.Tensor  # int64 [num_reqs] this rank's, the first num_rows[rank]
     restore_idx: torch.Tensor  # int64 [num_reqs] request -> packed row
     padded_num_tokens: int  # rows of each rank that dense restore gathers
 
@@ -58,7 +58,8 @@ class Selection:
             hidden_states: this rank's rows ``[padded_num_tokens, hidden_size]``.
             batch: the global batch.
         """
-        own = hidden_states.index_select(0, self.local_idx)
+        local_idx = self.local_idx[: self.num_rows[self.rank]]
+        own = hidden_states.index_select(0, local_idx)
         packed = gather_rows(own, self.num_rows)
         return SampledRows(packed.index_select(0, self.restore_idx), batch)
 

@@ -102,15 +102,17 @@ TEST(Reuse, RandomStepsAreCurrentExactlyWhenTheirTablesWouldBeEqual) {
   }
 }
 
-TEST(Reuse, HostTablesAreNewWhereDeviceTablesStand) {
+TEST(Reuse, HostTablesThatMoveAreNewWhereDeviceTablesStand) {
   RankStep step(pcp(2));
   step.run(OwnedBatch(kBase));
   const OwnedBatch later({decode(10), chunk(7, 7, 14), decode(31)});
   const auto& plan = step.planner.plan(later.scheduled());
   Memory host(host_arena_bytes(pcp(2)));
+  const auto* const standing = step.host().req_idx.data();
   step.writer.write_host(plan, later.view(), step.writer.sizes(plan, {}), host.span());
   EXPECT_EQ(copy(step.host().start_pos), (std::vector<std::int32_t>{10, 7, 13}));
-  EXPECT_EQ(reinterpret_cast<const std::byte*>(step.host().req_idx.data()), host.span().data());
+  EXPECT_EQ(reinterpret_cast<const std::byte*>(step.host().start_pos.data()), host.span().data());
+  EXPECT_EQ(step.host().req_idx.data(), standing);
 }
 
 TEST(Reuse, WriteHostRefusesStaleDeviceTables) {

@@ -29,6 +29,7 @@ ROOM_OF_SOURCE = {
     "selected": "tables",
     "balancer": "plan",
     "feedback_requests": "feedback",
+    "index_run": "tables",
     "local_tokens": "tables",
     "partition": "plan",
     "partition_balanced": "plan",

@@ -38,15 +38,17 @@ struct DeviceTables {
 
 /// Arrays that vLLM's local batch keeps on the host: views into memory of the caller.
 struct HostTables {
-  std::span<std::int64_t> req_idx;                      // [num_local_reqs] local -> global row
-  std::span<std::int64_t> idx_mapping;                  // [num_local_reqs]
-  std::span<std::int32_t> num_scheduled_tokens;         // [num_local_reqs]
+  // Written with the device tables, and valid as long as those are.
+  std::span<std::int64_t> req_idx;               // [num_local_reqs] local -> global row
+  std::span<std::int64_t> idx_mapping;           // [num_local_reqs]
+  std::span<std::int32_t> num_scheduled_tokens;  // [num_local_reqs]
+  std::span<std::int32_t> query_start_loc;       // [padded_num_reqs + 1]
+  std::span<std::int32_t> cu_num_logits;         // [num_local_reqs + 1]
+  // Written at every step: they move with the requests.
   std::span<std::int32_t> start_pos;                    // [num_local_reqs] first position of a row
   std::span<std::int32_t> prefill_len;                  // [num_local_reqs]
   std::span<std::int32_t> num_computed_prefill_tokens;  // [num_local_reqs]
-  std::span<std::int32_t> query_start_loc;              // [padded_num_reqs + 1]
   std::span<std::int32_t> seq_lens_upper_bound;         // [padded_num_reqs]
-  std::span<std::int32_t> cu_num_logits;                // [num_local_reqs + 1]
   std::span<bool> is_prefilling;                        // [padded_num_reqs]
   std::size_t num_bytes = 0;                            // used bytes of the memory, from its first
 };
@@ -107,12 +109,13 @@ class TableWriter {
   [[nodiscard]] bool is_current(const Plan& plan, const BatchView& batch,
                                 const TableSizes& sizes) const;
 
-  /// Writes the host tables alone, where the device tables written last are current.
+  /// Writes the host tables of every step alone, where the device tables written last are current;
+  /// the other host tables stay where they were written.
   /// Throws as `write`, and `std::invalid_argument` where they are not.
   void write_host(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
                   std::span<std::byte> host_memory);
 
-  /// Writes the host tables, and the device tables too unless those written last are current.
+  /// As `write_host` where the device tables written last are current, otherwise as `write`.
   /// Returns whether it wrote the device tables. Throws as `write`.
   bool update(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
               std::span<std::byte> device_arena, std::span<std::byte> host_memory);
@@ -141,11 +144,13 @@ class TableWriter {
                                 const TableSizes& sizes) const;
   void write_gathered(const Plan& plan, std::int32_t padded_num_tokens);
   void write_selected(const Plan& plan, const BatchView& batch);
-  void write_host_rows(const Plan& plan, const BatchView& batch);
+  void write_standing_rows(const Plan& plan, const BatchView& batch);
+  void write_moving_rows(const Plan& plan, const BatchView& batch);
   void write_device_rows();
   void check(const Plan& plan, const BatchView& batch, const TableSizes& sizes) const;
   void cut_device(const Plan& plan, const TableSizes& sizes, std::span<std::byte> arena);
   void cut_host(const TableSizes& sizes, std::span<std::byte> memory);
+  void cut_moving_host(const TableSizes& sizes, std::span<std::byte> memory);
   [[nodiscard]] std::span<const RankSegment> rows(const Plan& plan) const;
 
   PlanConfig config_;
