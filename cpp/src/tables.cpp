@@ -52,9 +52,14 @@ std::size_t device_bytes_for(const PlanConfig& config, std::size_t num_reqs, std
          sizeof(bool) * 2 * num_gathered;
 }
 
-std::size_t host_bytes_for(std::size_t num_local_reqs, std::size_t padded_num_reqs) {
+std::size_t standing_bytes_for(std::size_t num_local_reqs, std::size_t padded_num_reqs) {
   return sizeof(std::int64_t) * 2 * num_local_reqs +
-         sizeof(std::int32_t) * (5 * num_local_reqs + 1 + 2 * padded_num_reqs + 1) +
+         sizeof(std::int32_t) * (2 * num_local_reqs + 1 + padded_num_reqs + 1);
+}
+
+std::size_t host_bytes_for(std::size_t num_local_reqs, std::size_t padded_num_reqs) {
+  return standing_bytes_for(num_local_reqs, padded_num_reqs) +
+         sizeof(std::int32_t) * (3 * num_local_reqs + padded_num_reqs) +
          sizeof(bool) * padded_num_reqs;
 }
 
@@ -241,20 +246,21 @@ void TableWriter::cut_host(const TableSizes& sizes, std::span<std::byte> memory)
   host_.num_scheduled_tokens = cutter.cut<std::int32_t>(num_local_reqs);
   host_.query_start_loc = cutter.cut<std::int32_t>(index(sizes.padded_num_reqs) + 1);
   host_.cu_num_logits = cutter.cut<std::int32_t>(num_local_reqs + 1);
-  cut_moving_host(sizes, memory.subspan(cutter.used()));
-  host_.num_bytes += cutter.used();
+  cut_moving_host(sizes, memory);
 }
 
 void TableWriter::cut_moving_host(const TableSizes& sizes, std::span<std::byte> memory) {
   const auto num_local_reqs = index(sizes.num_local_reqs);
   const auto padded_num_reqs = index(sizes.padded_num_reqs);
-  Cutter cutter(memory);
+  // Behind the standing tables, also in memory without them: a caller may give the same memory.
+  const auto standing_bytes = standing_bytes_for(num_local_reqs, padded_num_reqs);
+  Cutter cutter(memory.subspan(standing_bytes));
   host_.start_pos = cutter.cut<std::int32_t>(num_local_reqs);
   host_.prefill_len = cutter.cut<std::int32_t>(num_local_reqs);
   host_.num_computed_prefill_tokens = cutter.cut<std::int32_t>(num_local_reqs);
   host_.seq_lens_upper_bound = cutter.cut<std::int32_t>(padded_num_reqs);
   host_.is_prefilling = cutter.cut<bool>(padded_num_reqs);
-  host_.num_bytes = cutter.used();
+  host_.num_bytes = standing_bytes + cutter.used();
 }
 
 void TableWriter::write_gathered(const Plan& plan, std::int32_t padded_num_tokens) {

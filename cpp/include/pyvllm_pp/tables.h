@@ -110,8 +110,8 @@ class TableWriter {
                                 const TableSizes& sizes) const;
 
   /// Writes the host tables of every step alone, where the device tables written last are current;
-  /// the other host tables stay where they were written.
-  /// Throws as `write`, and `std::invalid_argument` where they are not.
+  /// the other host tables stay where they were written. `host_memory` may be theirs or other
+  /// memory. Throws as `write`, and `std::invalid_argument` where they are not.
   void write_host(const Plan& plan, const BatchView& batch, const TableSizes& sizes,
                   std::span<std::byte> host_memory);
 
