@@ -24,6 +24,7 @@ from pyvllm_pp.cli.processes import (
     shared_memory,
 )
 from pyvllm_pp.cli.runs import EngineResult, EngineRun
+from pyvllm_pp.cli.termination import raise_at_termination
 
 _POLL_S = 0.2
 # From the first sign of a failure to the end: time for its text to be written.
@@ -122,9 +123,13 @@ def run_engine(
 
     Raises:
         EngineError: the engine failed or took too long. No process is left either.
+        SystemExit: SIGTERM or SIGHUP came. No process is left either.
     """
-    # A short path: sockets are made below it, and their names are limited.
-    with tempfile.TemporaryDirectory(prefix="pyvllm-pp-") as temporary:
+    with (
+        raise_at_termination(),
+        # A short path: sockets are made below it, and their names are limited.
+        tempfile.TemporaryDirectory(prefix="pyvllm-pp-") as temporary,
+    ):
         directory = Path(temporary)
         try:
             return _Engine(run, directory, launch).wait(limit_s, on_progress)

@@ -3,16 +3,20 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from pyvllm_pp.cli.processes import session_processes
 from pyvllm_pp.host.cpu.binding import share_cores
 
 pytestmark = pytest.mark.timeout(420)
+COMMAND = [sys.executable, "-m", "pyvllm_pp.cli", "demo"]
 
 
 class Demo(NamedTuple):
@@ -28,8 +32,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     directory = tmp_path_factory.mktemp("demo")
     report, kept = directory / "demo.json", directory / "kept"
     options = ["--json", str(report), "--keep", str(kept)]
-    command = [sys.executable, "-m", "pyvllm_pp.cli", "demo", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(
+        [*COMMAND, *options], capture_output=True, text=True, timeout=400
+    )
     assert done.returncode == 0, done.stderr
     return Demo(done.stdout, report, kept)
 
@@ -61,3 +66,23 @@ def test_c18_cores_are_shared_by_themselves(demo: Demo) -> None:
     cores = sorted(os.sched_getaffinity(0))
     expected = f"worker by worker: {share_cores(cores, 4)}"
     assert said == [f"4 workers share {len(cores)} cores, {expected}"]
+
+
+def test_demo_told_to_end_leaves_no_process() -> None:
+    with subprocess.Popen(COMMAND, stdout=subprocess.DEVNULL) as demo:
+        session = session_of_workers(demo.pid)
+        demo.send_signal(signal.SIGTERM)
+        assert demo.wait(timeout=30) == 128 + signal.SIGTERM
+    assert session_processes(session) == []
+
+
+def session_of_workers(parent: int, limit_s: float = 120.0) -> int:
+    """The session of a program's engine, once its workers run."""
+    children = Path(f"/proc/{parent}/task/{parent}/children")
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        for session in map(int, children.read_text().split()):
+            if any(each.is_worker for each in session_processes(session)):
+                return session
+        time.sleep(0.2)
+    raise AssertionError(f"no worker within {limit_s} s")
