@@ -11,10 +11,15 @@ from pyvllm_pp.cli.processes import session_processes
 
 # Says the session of an engine that never answers, once it runs.
 PROGRAM = """
+import signal
 import subprocess
 from pathlib import Path
 from pyvllm_pp.cli.engine import run_engine
 from pyvllm_pp.cli.runs import EngineRun
+
+# As in a terminal: nohup and a shell's & leave signals ignored.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def launch(directory, env, log):
     engine = subprocess.Popen(["sleep", "600"], start_new_session=True)
