@@ -22,6 +22,12 @@ from pyvllm_pp.cli.runs import (
     WorkerReport,
 )
 
+# Fields of CallResult, and vLLM's metrics; it has those of drafts where there are some.
+_COUNTERS = {
+    "num_preemptions": "vllm:num_preemptions",
+    "num_drafts": "vllm:spec_decode_num_draft_tokens",
+    "num_accepted_drafts": "vllm:spec_decode_num_accepted_tokens",
+}
 REQUEST, RESULT, PHASE = "request.json", "result.json", "phase"
 
 
@@ -108,7 +114,7 @@ def generate(llm: Any, call: Call) -> CallResult:
     return CallResult(
         outputs=[_output(output, output.prompt_token_ids) for output in outputs],
         seconds=seconds,
-        num_preemptions=_num_preemptions(llm),
+        **_counters(llm),
     )
 
 
@@ -144,11 +150,16 @@ def _generate_and_abort(
     return [latest[str(index)] for index in range(len(prompts))]
 
 
-def _num_preemptions(llm: Any) -> int | None:
+def _counters(llm: Any) -> dict[str, int]:
+    """Counters of :class:`CallResult`, of the engine so far."""
     if not llm.llm_engine.log_stats:
-        return None
-    metrics = {metric.name: metric for metric in llm.get_metrics()}
-    return int(metrics["vllm:num_preemptions"].value)
+        return {}
+    values = {metric.name: metric for metric in llm.get_metrics()}
+    return {
+        field: int(values[name].value)
+        for field, name in _COUNTERS.items()
+        if name in values
+    }
 
 
 def _output(output: Any, prompt: list[int]) -> Output:

@@ -1,9 +1,9 @@
 """A tiny random MLA MoE model on disk, for runs that need no download.
 
-DeepseekV2 layout, as vLLM and transformers read it. The weights are drawn so that an
-error shows: attention looks at few tokens, whatever their distance, and the best token
-leads the second by far more than float noise (trained weights do; small random ones
-give near-uniform logits that hide every mistake).
+DeepseekV2 layout, or DeepseekV3 with a layer that drafts, as vLLM reads them. The
+weights are drawn so that an error shows: attention looks at few tokens, whatever their
+distance, and the best token leads the second by far more than float noise (trained
+weights do; small random ones give near-uniform logits that hide every mistake).
 """
 
 import json
@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 _QUERY_GAIN = 3.0
 # Logits of about this standard deviation: the best of 1,024 leads by about one.
 _LOGIT_GAIN = 4.0
+# With drafts: how much larger a token's own part of a hidden state is than what a layer
+# adds, and what a draft takes from the state before. Some drafts are right, most wrong.
+_TOKEN_GAIN = 4.0
+_DRAFT_GAIN = 0.3
+
+# Weights of a layer for drafts that are the model's own.
+_MTP_SHARED = {
+    "embed_tokens.weight": "model.embed_tokens.weight",
+    "shared_head.head.weight": "lm_head.weight",
+}
 
 
 class ModelSpec(BaseModel):
@@ -30,6 +40,8 @@ class ModelSpec(BaseModel):
 
     num_layers: int = Field(2, ge=1)
     num_dense_layers: int = Field(1, ge=0)
+    # Layers for multi-token prediction, which vLLM's method `mtp` drafts with.
+    num_mtp_layers: Literal[0, 1] = 0
     vocab_size: int = Field(1024, ge=64)
     hidden_size: int = Field(128, ge=32)
     intermediate_size: int = Field(256, ge=32)
@@ -87,6 +99,10 @@ class ModelSpec(BaseModel):
             "v_head_dim": self.v_head_dim,
             "vocab_size": self.vocab_size,
         }
+        if self.num_mtp_layers > 0:
+            config["architectures"] = ["DeepseekV3ForCausalLM"]
+            config["model_type"] = "deepseek_v3"
+            config["num_nextn_predict_layers"] = self.num_mtp_layers
         if self.rope == "yarn":
             config["rope_scaling"] = {
                 "type": "yarn",
@@ -116,6 +132,13 @@ def make_model(directory: Path, spec: ModelSpec) -> Path:
         name: _draw(shape, gain, generator).to(dtype)
         for name, shape, gain in _parameters(spec)
     }
+    if spec.num_mtp_layers > 0:
+        prefix = f"model.layers.{spec.num_layers}."
+        for target, source in _MTP_SHARED.items():
+            weights[prefix + target] = weights[source].clone()
+        # The first columns are for the last token, the others for the hidden state.
+        last_token = weights[f"{prefix}eh_proj.weight"][:, : spec.hidden_size]
+        last_token.copy_(_TOKEN_GAIN * torch.eye(spec.hidden_size))
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
     _write_json(directory / "config.json", spec.hf_config())
     _write_json(
@@ -139,18 +162,30 @@ def _draw(
 def _parameters(spec: ModelSpec) -> Iterator[tuple[str, tuple[int, ...], float]]:
     """Name, shape and gain of every weight."""
     table = (spec.vocab_size, spec.hidden_size)
-    yield "model.embed_tokens.weight", table, spec.hidden_size**0.5
+    token_gain = _TOKEN_GAIN if spec.num_mtp_layers > 0 else 1.0
+    yield "model.embed_tokens.weight", table, token_gain * spec.hidden_size**0.5
     for index in range(spec.num_layers):
-        prefix = f"model.layers.{index}."
-        for name, shape, gain in _attention(spec):
-            yield f"{prefix}self_attn.{name}.weight", shape, gain
-        for norm in ("input_layernorm", "post_attention_layernorm"):
-            yield f"{prefix}{norm}.weight", (spec.hidden_size,), 1.0
-        mlp = _dense_mlp if index < spec.num_dense_layers else _moe_mlp
-        for name, shape, gain in mlp(spec):
-            yield f"{prefix}mlp.{name}.weight", shape, gain
+        yield from _layer(spec, index)
     yield "model.norm.weight", (spec.hidden_size,), 1.0
     yield "lm_head.weight", table, _LOGIT_GAIN
+    for index in range(spec.num_layers, spec.num_layers + spec.num_mtp_layers):
+        prefix = f"model.layers.{index}."
+        yield from _layer(spec, index)
+        for norm in ("enorm", "hnorm", "shared_head.norm"):
+            yield f"{prefix}{norm}.weight", (spec.hidden_size,), 1.0
+        shape = (spec.hidden_size, 2 * spec.hidden_size)
+        yield f"{prefix}eh_proj.weight", shape, _DRAFT_GAIN
+
+
+def _layer(spec: ModelSpec, index: int) -> Iterator[tuple[str, tuple[int, ...], float]]:
+    prefix = f"model.layers.{index}."
+    for name, shape, gain in _attention(spec):
+        yield f"{prefix}self_attn.{name}.weight", shape, gain
+    for norm in ("input_layernorm", "post_attention_layernorm"):
+        yield f"{prefix}{norm}.weight", (spec.hidden_size,), 1.0
+    mlp = _dense_mlp if index < spec.num_dense_layers else _moe_mlp
+    for name, shape, gain in mlp(spec):
+        yield f"{prefix}mlp.{name}.weight", shape, gain
 
 
 def _attention(spec: ModelSpec) -> Iterator[tuple[str, tuple[int, ...], float]]:

@@ -84,6 +84,8 @@ class CallResult(_Frozen):
     seconds: float
     # Of the engine so far; None where it keeps no statistics.
     num_preemptions: int | None = None
+    num_drafts: int | None = None  # tokens that were drafted
+    num_accepted_drafts: int | None = None
 
     def token_ids(self) -> list[list[int]]:
         """The first sample of each prompt."""

@@ -111,7 +111,7 @@ class ReceiveSlot:
 
         memory = words(_num_words(max_num_reqs, max_sample_len))
         drafts = words(max_num_reqs * num_speculative_steps)
-        # What the core writes at consumption: slots, -1 for requests left out.
+        # What the core writes where requests are left out: slots, -1 for those.
         self.kept_np: NDArray[np.int64] = np.empty(max_num_reqs, dtype=np.int64)
         kept = torch.from_numpy(self.kept_np)
 
@@ -131,6 +131,7 @@ class ReceiveSlot:
         if device.type == "cpu":
             self.header_np = memory[:_HEADER].numpy()
         self.num_reqs = 0  # of the step that is on its way; 0 when none is
+        self.num_kept = 0  # of the step that was consumed
         self.posted: Posted
         self.idx_mapping: torch.Tensor  # int64 [num_reqs], on the device
         self.works: list[Any] = []
@@ -152,17 +153,18 @@ class ReceiveSlot:
             self.works.pop().wait()
 
     def update_drafts(self, draft_tokens: torch.Tensor) -> None:
-        """Write the drafts of the kept requests, those with a slot that is not -1.
+        """Write the drafts of the requests that were kept when they were consumed.
 
         Args:
             draft_tokens: int64 ``[max_num_reqs, num_speculative_steps]``.
         """
         received = self.posted.draft_tokens
-        idx_mapping_np = self.kept_np[: received.shape[0]]
-        keep = idx_mapping_np >= 0
-        if keep.all():
+        num_reqs = received.shape[0]
+        if self.num_kept == num_reqs:
             draft_tokens[self.idx_mapping] = received
             return
+        idx_mapping_np = self.kept_np[:num_reqs]
+        keep = idx_mapping_np >= 0
         rows = torch.from_numpy(np.flatnonzero(keep)).to(draft_tokens.device)
         slots = torch.from_numpy(idx_mapping_np[keep]).to(draft_tokens.device)
         draft_tokens[slots] = received[rows]

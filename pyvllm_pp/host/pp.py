@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import torch
 import torch.distributed as dist
+from vllm.config import VllmConfig
 from vllm.utils.torch_utils import async_tensor_h2d
 from vllm.v1.worker.gpu.input_batch import InputBatch
 from vllm.v1.worker.gpu.pp_utils import PPHandler
@@ -30,6 +31,26 @@ class FeedbackHandler(_Face, PPHandler):  # type: ignore[valid-type,misc]
 
     ring: FeedbackRing
     num_received: int
+
+    @staticmethod
+    def validate_config(vllm_config: VllmConfig) -> None:
+        """Refuse what cannot work, before anything is built.
+
+        Raises:
+            NotImplementedError: drafts with PP under vLLM's synchronous scheduler. That
+                asks the workers for a step's drafts when the next one is under way, and
+                gives them to requests that it did not schedule with them.
+        """
+        num_stages = vllm_config.parallel_config.pipeline_parallel_size
+        if (
+            num_stages > 1
+            and vllm_config.speculative_config is not None
+            and not vllm_config.scheduler_config.async_scheduling
+        ):
+            raise NotImplementedError(
+                "drafts (speculative_config) with pipeline_parallel_size="
+                f"{num_stages} need async_scheduling=True, got False"
+            )
 
     @classmethod
     def adopt(cls, stock: PPHandler, max_num_reqs: int) -> Self:
@@ -105,6 +126,7 @@ class FeedbackHandler(_Face, PPHandler):  # type: ignore[valid-type,misc]
                 self._await_on_device(due)
         num_kept = self.ring.advance(num_reqs > 0, due.header_np, due.kept_np)
         due.num_reqs = 0
+        due.num_kept = num_kept
         if num_kept == 0:
             return None
         if num_kept < num_reqs:

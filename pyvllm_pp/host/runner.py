@@ -37,6 +37,7 @@ class PipelineRunnerMixin(_Face, _Base):  # type: ignore[valid-type,misc]
         super().__init__(vllm_config, device)
         # Before weights are loaded: vLLM asks when it makes the manager, after them.
         NativePCPManager.validate_config(vllm_config, self.supports_mm_inputs)
+        FeedbackHandler.validate_config(vllm_config)
         if self.pp_handler is not None:
             self.pp_handler = FeedbackHandler.adopt(self.pp_handler, self.max_num_reqs)
 

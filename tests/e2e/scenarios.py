@@ -4,7 +4,7 @@ An engine answers all calls of its group one after the other, so a scenario cost
 it generates and not an engine of its own.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyvllm_pp.cli.model import ModelSpec
@@ -204,7 +204,54 @@ LAYERS = Group(
     spec=ModelSpec(num_layers=4),
 )
 
-_CHOICE = {"choice": ["left", "right"]}
+_MTP = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 2}}
+_MTP_SPEC = ModelSpec(num_mtp_layers=1)
+MTP_MODEL = Group(
+    "mtp model",
+    {
+        "607 and 7 tokens, prompt logprobs": call([607, 7], 8, prompt_logprobs=0),
+        "8 prompts of 1 to 300, queueing": call([300, 1, 40, 9, 130, 2, 3, 64], 24),
+        "max_tokens 1, some": mixed(
+            [5, 70, 300, 20], [greedy(1), greedy(6), greedy(1), greedy(6)]
+        ),
+        "stop tokens": call([30, 31, 32, 33], 32, stop_token_ids=_EIGHTH),
+        "n=2 with seeds": mixed(
+            [25, 90],
+            [greedy(8, temperature=0.9, n=2, seed=seed) for seed in (11, 12)],
+        ),
+        "aborts, slots reused": mixed(
+            [80, 12, 200, 31, 7, 60, 150, 22],
+            [greedy(16)] * 8,
+            abort_after={0: 3, 2: 6, 4: 1},
+        ),
+    },
+    spec=_MTP_SPEC,
+)
+# Greedy tokens are those without drafts; random ones come from another stream.
+MTP = MTP_MODEL.only(
+    "mtp",
+    "2 MTP drafts a step",
+    tuple(MTP_MODEL.calls),
+    engine_args={**_MTP, "disable_log_stats": False},
+)
+MTP_ITSELF = replace(MTP, control=None)
+_MTP_ROOMY = replace(ROOMY, name="mtp roomy", spec=_MTP_SPEC)
+MTP_TIGHT = Group(
+    "mtp tight",
+    _TIGHT,
+    "2 MTP drafts a step, KV cache of 26 blocks",
+    spec=_MTP_SPEC,
+    engine={
+        "max_model_len": 400,
+        "engine_args": {
+            **_MTP,
+            "num_gpu_blocks_override": 26,
+            "disable_log_stats": False,
+        },
+    },
+    control=_MTP_ROOMY,
+)
+
 STRUCTURED = Group(
     "structured",
     {

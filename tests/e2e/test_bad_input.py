@@ -11,6 +11,7 @@ from pyvllm_pp.cli.runs import EngineRun
 from tests.e2e.engines import Engines
 from tests.e2e.models import make_dense
 from tests.e2e.scenarios import (
+    MTP,
     ONE_TOKEN,
     PCP1,
     PCP2,
@@ -50,6 +51,21 @@ def test_model_without_mla(engines: Engines, tmp_path: Path) -> None:
         engine_args={"load_format": "dummy"},
     )
     assert "NotImplementedError: MRV2 PCP currently supports MLA models only." in error
+
+
+def test_drafts_with_pp_under_the_synchronous_scheduler(engines: Engines) -> None:
+    arguments = {**MTP.engine["engine_args"], "async_scheduling": False}
+    error = refused(
+        engines,
+        "drafts with PP, scheduled synchronously",
+        PP2_PCP2,
+        model=engines.model(MTP.spec),
+        engine_args=arguments,
+    )
+    assert (
+        "NotImplementedError: drafts (speculative_config) with "
+        "pipeline_parallel_size=2 need async_scheduling=True, got False" in error
+    )
 
 
 @pytest.mark.parametrize(

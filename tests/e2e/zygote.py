@@ -23,6 +23,7 @@ import setproctitle
 # anything is started: what it changes, all processes of the engine have.
 HOOK_ENV = "PYVLLM_PP_TEST_HOOK"
 _START_METHOD_ENV = "VLLM_WORKER_MULTIPROC_METHOD"
+_INTERPRET_ENV = "TRITON_INTERPRET"
 _READY = b"ready\n"
 # Only this thread survives a fork: torch must not have made a pool of others.
 _ENV = {"OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "INFO"}
@@ -127,8 +128,12 @@ def _run(directory: str, env: dict[str, str], log: str) -> None:
         for target in number:
             os.dup2(fd, target)
         os.close(fd)
+    # Set when Triton was imported; modules with kernels, imported later, read it.
+    interpret = os.environ.get(_INTERPRET_ENV)
     os.environ.clear()
     os.environ.update(env, **{_START_METHOD_ENV: "fork"})
+    if interpret is not None:
+        os.environ.setdefault(_INTERPRET_ENV, interpret)
     tempfile.tempdir = None
     signal.signal(signal.SIGINT, signal.default_int_handler)
     code = 1

@@ -77,9 +77,9 @@ class FeedbackRing {
 
   /// An earlier stage's begin of a step in one call: `begin_step`, and, where the feedback due then
   /// has arrived, `check_header`, `mark_ready`; then `consume`. `header` is empty where it is not
-  /// on the host yet; `idx_mapping` may be longer than the entry. Returns the number of requests
-  /// whose slot was kept; 0 when nothing is due. Throws as those do; a wrong header leaves the
-  /// entry posted.
+  /// on the host yet; `idx_mapping` may be longer than the entry, and need not be written where
+  /// every slot is kept. Returns the number of requests whose slot was kept; 0 when nothing is due.
+  /// Throws as those do; a wrong header leaves the entry posted.
   std::int32_t advance(bool has_arrived, std::span<const std::int64_t> header,
                        std::span<std::int64_t> idx_mapping);
 

@@ -42,10 +42,15 @@ class PipelineCpuPlatform(CpuPlatform):
         kept = _prefill_options(vllm_config)
         is_auto = vllm_config.parallel_config.worker_cls == "auto"
         start_method = os.environ.get(_START_METHOD_ENV)
+        scheduler = vllm_config.scheduler_config
+        is_async = scheduler.async_scheduling
         super().check_and_update_config(vllm_config)
         if start_method is not None:
             # The CPU platform always spawns; a choice of the user's stands.
             os.environ[_START_METHOD_ENV] = start_method
+        if _has_drafts_over_stages(vllm_config):
+            # The CPU platform switches it off; a choice of the user's stands.
+            scheduler.async_scheduling = is_async
         if is_auto:
             vllm_config.parallel_config.worker_cls = _WORKER_CLS
         if vllm_config.model_config is not None and vllm_config.model_config.use_mla:
@@ -84,6 +89,14 @@ def _choose_model_runner(*, v2: bool) -> None:
     if given is not None and given != os.environ.get(_OURS_ENV):
         return
     os.environ[_RUNNER_ENV] = os.environ[_OURS_ENV] = "1" if v2 else "0"
+
+
+def _has_drafts_over_stages(vllm_config: Any) -> bool:
+    """Whether the scheduler has to be asynchronous; see ``FeedbackHandler``."""
+    return bool(
+        vllm_config.parallel_config.pipeline_parallel_size > 1
+        and vllm_config.speculative_config is not None
+    )
 
 
 def _prefill_options(vllm_config: Any) -> tuple[bool, bool, int]:

@@ -3,6 +3,8 @@
 # Patches torch for CPU; everything else of the worker must come after it.
 import vllm.v1.worker.cpu.shm  # noqa: F401  # isort: skip
 
+from typing import Any
+
 from vllm.v1.worker.cpu import model_runner as cpu_model_runner
 from vllm.v1.worker.cpu.model_runner import CPUModelRunner
 from vllm.v1.worker.cpu_worker import CPUWorker
@@ -16,6 +18,18 @@ from pyvllm_pp.host.worker import PipelineWorkerMixin
 
 class PipelineCPUModelRunner(PipelineRunnerMixin, CPUModelRunner):
     """The runner of :class:`PipelineCPUWorker`."""
+
+    def prepare_inputs(self, *args: Any, **kwargs: Any) -> Any:
+        """Count rejected drafts before the host's lengths of a batch are made.
+
+        Where steps are scheduled ahead the host has an upper bound of them only, and
+        vLLM's CPU attention takes it for the length. Here the device's own count is in
+        the host's memory.
+        """
+        if self.num_speculative_steps > 0:
+            states = self.req_states
+            states.num_computed_tokens_np[:] = states.num_computed_tokens.gpu.numpy()
+        return super().prepare_inputs(*args, **kwargs)
 
 
 class PipelineCPUWorker(PipelineWorkerMixin, CPUWorker):
